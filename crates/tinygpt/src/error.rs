@@ -1,0 +1,113 @@
+//! What can go wrong, sorted by what the caller can do about it.
+//!
+//! Every message says what was found and what was expected; [`Error::hint`] says what to do.
+
+use std::path::{Path, PathBuf};
+
+/// The result of everything in this crate that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure the user can act on. Programmer errors are panics instead.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting has a value that cannot work: change that setting.
+    #[error("{key} = {found}: {expected}")]
+    Config {
+        /// The configuration key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What would be valid, in words.
+        expected: String,
+        /// What to do, when we know.
+        hint: Option<String>,
+    },
+    /// A text, token file or prompt cannot be used: change the data.
+    #[error("{source_name}: {problem}")]
+    Data {
+        /// The file, or what the text is called.
+        source_name: String,
+        /// What was found and what was expected.
+        problem: String,
+        /// What to do, when we know.
+        hint: Option<String>,
+    },
+    /// A checkpoint or run folder cannot be used: choose another or repair it.
+    #[error("{}: {problem}", path.display())]
+    Checkpoint {
+        /// The file or folder.
+        path: PathBuf,
+        /// What was found and what was expected.
+        problem: String,
+        /// What to do, when we know.
+        hint: Option<String>,
+    },
+    /// The operating system refused: check the path, the rights, the disk.
+    #[error("cannot {doing} {}: {source}", path.display())]
+    Io {
+        /// What was being done, as a verb: "read", "write", "create".
+        doing: &'static str,
+        /// To which file or folder.
+        path: PathBuf,
+        /// The system's own error.
+        source: std::io::Error,
+    },
+    /// A loss, gradient or logit is NaN or infinite: the model's state is not to be trusted.
+    #[error("{what} is not finite ({value})")]
+    NotFinite {
+        /// What was computed, with its step or position.
+        what: String,
+        /// Its value.
+        value: f32,
+        /// What to do, when we know.
+        hint: Option<String>,
+    },
+}
+
+impl Error {
+    /// What to do about it, when we know.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Error::Config { hint, .. }
+            | Error::Data { hint, .. }
+            | Error::Checkpoint { hint, .. }
+            | Error::NotFinite { hint, .. } => hint.as_deref(),
+            Error::Io { .. } => None,
+        }
+    }
+
+    pub(crate) fn config(
+        key: &'static str,
+        found: impl ToString,
+        expected: impl Into<String>,
+    ) -> Self {
+        Error::Config { key, found: found.to_string(), expected: expected.into(), hint: None }
+    }
+
+    pub(crate) fn data(source_name: impl Into<String>, problem: impl Into<String>) -> Self {
+        Error::Data { source_name: source_name.into(), problem: problem.into(), hint: None }
+    }
+
+    pub(crate) fn checkpoint(path: impl Into<PathBuf>, problem: impl Into<String>) -> Self {
+        Error::Checkpoint { path: path.into(), problem: problem.into(), hint: None }
+    }
+
+    /// For `map_err`: `fs::read(path).map_err(Error::io("read", path))`.
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_owned();
+        move |source| Error::Io { doing, path, source }
+    }
+
+    /// The same error with a hint (which an [`Error::Io`] cannot carry).
+    pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
+        match &mut self {
+            Error::Config { hint, .. }
+            | Error::Data { hint, .. }
+            | Error::Checkpoint { hint, .. }
+            | Error::NotFinite { hint, .. } => *hint = Some(text.into()),
+            Error::Io { .. } => {}
+        }
+        self
+    }
+}
