@@ -4,5 +4,11 @@
 
 pub mod buffer;
 pub mod rng;
+mod simd;
+mod par;
+pub mod gemm;
+pub mod reference;
 
 pub use buffer::Buffer;
+pub use par::{Cpu, available_threads};
+pub use simd::Isa;

@@ -1,0 +1,142 @@
+//! The vector interface every kernel is written over, and the choice of instruction set.
+//!
+//! A kernel is one `#[inline(always)] fn kernel<S: Simd>(s: S, ..)`. [`dispatch!`] compiles it once
+//! for each instruction set and picks one at run time; nothing needs `target-cpu`. An [`Isa`] can
+//! only be had for what the processor really has, and so can the tokens [`Avx2`] and [`Portable`].
+//!
+//! Hot loops are plain `while`/`for`: a closure inside a kernel may fail to inline, and then loses
+//! the instruction set.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+pub(crate) mod math;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::Avx2;
+pub(crate) use portable::Portable;
+
+/// A vector of `LANES` f32 and one of `LANES` u32, with the few operations the kernels need.
+///
+/// `load`/`store` touch exactly the first `LANES` elements of a slice and panic when there are
+/// fewer; the `_part` forms touch all of a slice shorter than that (absent lanes read as zero).
+pub(crate) trait Simd: Copy {
+    /// Elements in a vector.
+    const LANES: usize;
+    /// Whether a 6 x 2 tile of accumulators fits the registers (else 4 x 1 is used).
+    const WIDE_TILE: bool;
+    type F: Copy;
+    type U: Copy;
+
+    fn splat(self, x: f32) -> Self::F;
+    fn load(self, p: &[f32]) -> Self::F;
+    fn load_part(self, p: &[f32]) -> Self::F;
+    fn store(self, p: &mut [f32], x: Self::F);
+    fn store_part(self, p: &mut [f32], x: Self::F);
+    /// # Safety
+    /// `p` is valid for reading `LANES` floats.
+    unsafe fn load_ptr(self, p: *const f32) -> Self::F;
+    /// # Safety
+    /// `p` is valid for writing `LANES` floats.
+    unsafe fn store_ptr(self, p: *mut f32, x: Self::F);
+
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b + c`
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// The larger; the second operand where either is NaN.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// The smaller; the second operand where either is NaN.
+    fn min(self, a: Self::F, b: Self::F) -> Self::F;
+    fn sqrt(self, a: Self::F) -> Self::F;
+    fn abs(self, a: Self::F) -> Self::F;
+    /// To the nearest integer, ties to even.
+    fn round(self, a: Self::F) -> Self::F;
+    /// `2^n` for integral `n` in -126..=127.
+    fn exp2_int(self, n: Self::F) -> Self::F;
+    /// `a < 0 ? x : y`, lane by lane.
+    fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// The sum of all lanes, by halves.
+    fn sum(self, a: Self::F) -> f32;
+    /// The largest lane.
+    fn largest(self, a: Self::F) -> f32;
+
+    fn splat_u(self, x: u32) -> Self::U;
+    /// `x, x + 1, x + 2, ..`
+    fn count_from(self, x: u32) -> Self::U;
+    fn add_u(self, a: Self::U, b: Self::U) -> Self::U;
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U;
+    /// High and low words of the 64-bit product.
+    fn mul_wide(self, a: Self::U, b: Self::U) -> (Self::U, Self::U);
+    /// The high 16 bits of each word.
+    fn high_half(self, a: Self::U) -> Self::U;
+    /// The low 16 bits of each word.
+    fn low_half(self, a: Self::U) -> Self::U;
+    /// `a < b ? 0 : x` for words below 2^31.
+    fn zero_where_less(self, a: Self::U, b: Self::U, x: Self::F) -> Self::F;
+}
+
+/// An instruction set that this processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Isa(pub(crate) Level);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Portable,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl Isa {
+    /// Every instruction set available here, the fastest last.
+    pub fn available() -> Vec<Isa> {
+        #[allow(unused_mut, reason = "grows only where the architecture has more than one")]
+        let mut isas = vec![Isa(Level::Portable)];
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            isas.push(Isa(Level::Avx2));
+        }
+        isas
+    }
+
+    /// The fastest one here.
+    pub fn best() -> Isa {
+        *Self::available().last().expect("the portable set is always there")
+    }
+
+    /// The one called `name`, if this processor has it.
+    pub fn named(name: &str) -> Option<Isa> {
+        Self::available().into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// `portable` or `avx2`.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Level::Portable => "portable",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => "avx2",
+        }
+    }
+}
+
+/// Runs `kernel(token, args..)` compiled for the instruction set `isa`.
+macro_rules! dispatch {
+    ($isa:expr, $kernel:path, $($arg:ident: $ty:ty),+ $(,)?) => {{
+        use $crate::simd::Level;
+        match $isa.0 {
+            Level::Portable => $kernel($crate::simd::Portable, $($arg),+),
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => {
+                #[target_feature(enable = "avx2,fma")]
+                fn avx2(s: $crate::simd::Avx2, $($arg: $ty),+) {
+                    $kernel(s, $($arg),+)
+                }
+                // SAFETY: an `Isa` of this level exists only where both features were detected.
+                unsafe { avx2($crate::simd::Avx2::new(), $($arg),+) }
+            }
+        }
+    }};
+}
+pub(crate) use dispatch;

@@ -1,0 +1,160 @@
+//! Eight lanes in an array, for any processor: the compiler maps them to what the target has.
+
+use super::Simd;
+
+/// The instruction set that needs nothing.
+#[derive(Clone, Copy)]
+pub(crate) struct Portable;
+
+const N: usize = 8;
+
+#[inline(always)]
+fn each(f: impl Fn(usize) -> f32) -> [f32; N] {
+    std::array::from_fn(f)
+}
+
+#[inline(always)]
+fn each_u(f: impl Fn(usize) -> u32) -> [u32; N] {
+    std::array::from_fn(f)
+}
+
+impl Simd for Portable {
+    const LANES: usize = N;
+    const WIDE_TILE: bool = false;
+    type F = [f32; N];
+    type U = [u32; N];
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> Self::F {
+        [x; N]
+    }
+    #[inline(always)]
+    fn load(self, p: &[f32]) -> Self::F {
+        *p.first_chunk().expect("a whole vector")
+    }
+    #[inline(always)]
+    fn load_part(self, p: &[f32]) -> Self::F {
+        each(|i| p.get(i).copied().unwrap_or(0.0))
+    }
+    #[inline(always)]
+    fn store(self, p: &mut [f32], x: Self::F) {
+        *p.first_chunk_mut().expect("a whole vector") = x;
+    }
+    #[inline(always)]
+    fn store_part(self, p: &mut [f32], x: Self::F) {
+        p.copy_from_slice(&x[..p.len()]);
+    }
+    #[inline(always)]
+    unsafe fn load_ptr(self, p: *const f32) -> Self::F {
+        // SAFETY: the caller's promise; arrays of f32 need only the alignment of f32.
+        unsafe { p.cast::<[f32; N]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn store_ptr(self, p: *mut f32, x: Self::F) {
+        // SAFETY: the caller's promise; arrays of f32 need only the alignment of f32.
+        unsafe { p.cast::<[f32; N]>().write(x) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] * b[i])
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| a[i] / b[i])
+    }
+    #[inline(always)]
+    fn mul_add(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        // Without a fused instruction `f32::mul_add` is a slow library call.
+        if cfg!(target_arch = "aarch64") {
+            each(|i| a[i].mul_add(b[i], c[i]))
+        } else {
+            each(|i| a[i] * b[i] + c[i])
+        }
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        each(|i| if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn sqrt(self, a: Self::F) -> Self::F {
+        each(|i| a[i].sqrt())
+    }
+    #[inline(always)]
+    fn abs(self, a: Self::F) -> Self::F {
+        each(|i| a[i].abs())
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::F {
+        // Adding and taking away 1.5 * 2^23 leaves the nearest integer of any |a| below 2^22.
+        each(|i| (a[i] + 12_582_912.0) - 12_582_912.0)
+    }
+    #[inline(always)]
+    fn exp2_int(self, n: Self::F) -> Self::F {
+        each(|i| f32::from_bits(((n[i] as i32 + 127) as u32) << 23))
+    }
+    #[inline(always)]
+    fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F {
+        each(|i| if a[i].is_sign_negative() { x[i] } else { y[i] })
+    }
+    #[inline(always)]
+    fn sum(self, a: Self::F) -> f32 {
+        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    }
+    #[inline(always)]
+    fn largest(self, a: Self::F) -> f32 {
+        let mut largest = a[0];
+        for x in &a[1..] {
+            largest = if *x > largest { *x } else { largest };
+        }
+        largest
+    }
+
+    #[inline(always)]
+    fn splat_u(self, x: u32) -> Self::U {
+        [x; N]
+    }
+    #[inline(always)]
+    fn count_from(self, x: u32) -> Self::U {
+        each_u(|i| x.wrapping_add(i as u32))
+    }
+    #[inline(always)]
+    fn add_u(self, a: Self::U, b: Self::U) -> Self::U {
+        each_u(|i| a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::U, b: Self::U) -> Self::U {
+        each_u(|i| a[i] ^ b[i])
+    }
+    #[inline(always)]
+    fn mul_wide(self, a: Self::U, b: Self::U) -> (Self::U, Self::U) {
+        (
+            each_u(|i| ((a[i] as u64 * b[i] as u64) >> 32) as u32),
+            each_u(|i| a[i].wrapping_mul(b[i])),
+        )
+    }
+    #[inline(always)]
+    fn high_half(self, a: Self::U) -> Self::U {
+        each_u(|i| a[i] >> 16)
+    }
+    #[inline(always)]
+    fn low_half(self, a: Self::U) -> Self::U {
+        each_u(|i| a[i] & 0xFFFF)
+    }
+    #[inline(always)]
+    fn zero_where_less(self, a: Self::U, b: Self::U, x: Self::F) -> Self::F {
+        each(|i| if a[i] < b[i] { 0.0 } else { x[i] })
+    }
+}
