@@ -23,11 +23,13 @@ impl Buffer {
         Self { lines: vec![Line([0.0; LINE]); len.div_ceil(LINE)], len }
     }
 
-    /// Makes room for at least `len` floats; the contents are lost (set to zero) when it grows.
-    pub fn reserve(&mut self, len: usize) {
-        if len > self.len {
+    /// Changes the length; what the floats then hold is not said. Allocates only when `len` is more
+    /// than it ever was.
+    pub fn resize(&mut self, len: usize) {
+        if len > self.lines.len() * LINE {
             *self = Self::zeros(len);
         }
+        self.len = len;
     }
 }
 
@@ -65,5 +67,17 @@ mod tests {
             assert!(buffer.iter().all(|&x| x == 0.0));
             assert_eq!(buffer.as_ptr() as usize % 64, 0);
         }
+    }
+
+    #[test]
+    fn a_buffer_that_shrinks_and_grows_back_stays_where_it_was() {
+        let mut buffer = Buffer::zeros(100);
+        let place = buffer.as_ptr();
+        for len in [3, 0, 100] {
+            buffer.resize(len);
+            assert_eq!((buffer.len(), buffer.as_ptr()), (len, place));
+        }
+        buffer.resize(1000);
+        assert_eq!(buffer.len(), 1000);
     }
 }

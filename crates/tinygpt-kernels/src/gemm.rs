@@ -25,6 +25,11 @@ impl<'a> Mat<'a> {
         Self { data, row: width, col: 1 }
     }
 
+    /// Rows that start `stride` elements apart.
+    pub fn strided(data: &'a [f32], stride: usize) -> Self {
+        Self::rows(data, stride)
+    }
+
     /// Rows and columns exchanged.
     pub fn transposed(self) -> Self {
         Self { row: self.col, col: self.row, ..self }
@@ -80,7 +85,7 @@ pub fn product(
     let blocks = k.div_ceil(K_BLOCK).max(1);
     let k_block = k.div_ceil(blocks);
     let mut pack = cpu.pack.borrow_mut();
-    pack.reserve(panels * width * k_block);
+    pack.resize(panels * width * k_block);
     // Rows are shared out where there are enough of them for all workers, else columns.
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
     for block in 0..blocks {
@@ -193,7 +198,8 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
             };
             // SAFETY: this worker alone has these rows and columns of C, which `product` checked.
             unsafe {
-                let out = Tile { c: c.ptr().add(r0 * n + c0), stride: n, rows: r1 - r0, cols: c1 - c0 };
+                let out =
+                    Tile { c: c.ptr().add(r0 * n + c0), stride: n, rows: r1 - r0, cols: c1 - c0 };
                 column_of_tiles(s, out, block, panel, start);
             }
             c0 = c1;
@@ -230,7 +236,13 @@ pub(crate) struct Tile {
 /// # Safety
 /// `out` describes places valid for writing that nobody else uses.
 #[inline(always)]
-pub(crate) unsafe fn column_of_tiles<S: Simd>(s: S, out: Tile, a: Mat, panel: &[f32], start: Start) {
+pub(crate) unsafe fn column_of_tiles<S: Simd>(
+    s: S,
+    out: Tile,
+    a: Mat,
+    panel: &[f32],
+    start: Start,
+) {
     let width = width::<S>();
     let depth = panel.len() / width;
     a.assert_holds(out.rows, depth);
@@ -366,15 +378,31 @@ mod tests {
     /// Every layout and start on awkward sizes, against f64.
     #[test]
     fn product_matches_the_naive_one_in_every_layout() {
-        let sizes = [(1, 1, 1), (2, 7, 3), (6, 16, 16), (7, 17, 15), (13, 400, 33), (101, 5, 97), (200, 800, 40)];
+        let sizes = [
+            (1, 1, 1),
+            (2, 7, 3),
+            (6, 16, 16),
+            (7, 17, 15),
+            (13, 400, 33),
+            (101, 5, 97),
+            (200, 800, 40),
+        ];
         for isa in Isa::available() {
             let cpu = Cpu::new(3, isa);
             for (m, k, n) in sizes {
                 let (a, b, c0, bias) =
                     (random(1, m * k), random(2, k * n), random(3, m * n), random(4, n));
                 for layout in 0..4 {
-                    let a_mat = if layout & 1 == 0 { Mat::rows(&a, k) } else { Mat::rows(&a, m).transposed() };
-                    let b_mat = if layout & 2 == 0 { Mat::rows(&b, n) } else { Mat::rows(&b, k).transposed() };
+                    let a_mat = if layout & 1 == 0 {
+                        Mat::rows(&a, k)
+                    } else {
+                        Mat::rows(&a, m).transposed()
+                    };
+                    let b_mat = if layout & 2 == 0 {
+                        Mat::rows(&b, n)
+                    } else {
+                        Mat::rows(&b, k).transposed()
+                    };
                     for start in [Start::Zero, Start::Bias(&bias), Start::Add] {
                         let mut c = c0.clone();
                         product(&cpu, &mut c, a_mat, b_mat, (m, k, n), start);
@@ -392,7 +420,11 @@ mod tests {
                                 (exact, size) = (exact + term, size + term.abs());
                             }
                             let error = (c[i] as f64 - exact).abs();
-                            assert!(error <= 5e-7 * size, "{isa:?} ({m},{k},{n}) layout {layout} [{i}]: {} for {exact}", c[i]);
+                            assert!(
+                                error <= 5e-7 * size,
+                                "{isa:?} ({m},{k},{n}) layout {layout} [{i}]: {} for {exact}",
+                                c[i]
+                            );
                         }
                     }
                 }
@@ -407,7 +439,14 @@ mod tests {
         for isa in Isa::available() {
             let whole = |threads| {
                 let mut c = vec![0.5; m * n];
-                product(&Cpu::new(threads, isa), &mut c, Mat::rows(&a, k), Mat::rows(&b, n), (m, k, n), Start::Add);
+                product(
+                    &Cpu::new(threads, isa),
+                    &mut c,
+                    Mat::rows(&a, k),
+                    Mat::rows(&b, n),
+                    (m, k, n),
+                    Start::Add,
+                );
                 c
             };
             let one = whole(1);
@@ -420,7 +459,14 @@ mod tests {
                 let left = Mat::rows(&a, k);
                 let right = Mat { data: &a[cut..], ..left };
                 product(&cpu, &mut c, left, Mat::rows(&b, n), (m, cut, n), Start::Add);
-                product(&cpu, &mut c, right, Mat::rows(&b[cut * n..], n), (m, k - cut, n), Start::Add);
+                product(
+                    &cpu,
+                    &mut c,
+                    right,
+                    Mat::rows(&b[cut * n..], n),
+                    (m, k - cut, n),
+                    Start::Add,
+                );
                 assert_eq!(one, c, "{isa:?}, k cut at {cut}");
             }
             for rows in [1, 5, 20] {

@@ -7,6 +7,14 @@ pub mod rng;
 mod simd;
 mod par;
 pub mod gemm;
+pub mod embedding;
+pub mod layernorm;
+pub mod linear;
+pub mod attention;
+pub mod activation;
+pub mod dropout;
+pub mod cross_entropy;
+pub mod adamw;
 pub mod reference;
 
 pub use buffer::Buffer;

@@ -91,8 +91,8 @@ impl<'a> Worker<'a> {
 
     /// This worker's own memory: `len` floats with whatever was in them.
     pub(crate) fn scratch(self, len: usize) -> &'a mut [f32] {
-        self.scratch.reserve(len);
-        &mut self.scratch[..len]
+        self.scratch.resize(len);
+        self.scratch
     }
 }
 
@@ -135,9 +135,7 @@ impl<'a> Shared<'a, f32> {
     pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         // SAFETY: in bounds of the slice this was made from, unshared by the caller's promise.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.ptr.add(range.start).cast_mut(), range.len())
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start).cast_mut(), range.len()) }
     }
 
     /// The start, for kernels that write with a stride.

@@ -5,6 +5,8 @@
 pub mod error;
 pub mod config;
 pub mod model;
+pub mod optim;
 
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use error::{Error, Result};
+pub use model::Gpt;

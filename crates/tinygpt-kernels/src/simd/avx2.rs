@@ -147,10 +147,6 @@ impl Simd for Avx2 {
         }
     }
     #[inline(always)]
-    fn add_u(self, a: Self::U, b: Self::U) -> Self::U {
-        unsafe { _mm256_add_epi32(a, b) }
-    }
-    #[inline(always)]
     fn xor(self, a: Self::U, b: Self::U) -> Self::U {
         unsafe { _mm256_xor_si256(a, b) }
     }

@@ -99,7 +99,11 @@ mod tests {
             let (e, s) = (map(isa, &x, 0), map(isa, &x, 1));
             for (i, &x) in x.iter().enumerate() {
                 let exact = (x as f64).exp();
-                assert!((e[i] as f64 / exact - 1.0).abs() < 2.4e-7, "exp({x}) = {} on {isa:?}", e[i]);
+                assert!(
+                    (e[i] as f64 / exact - 1.0).abs() < 2.4e-7,
+                    "exp({x}) = {} on {isa:?}",
+                    e[i]
+                );
                 let exact = 1.0 / (1.0 + (-x as f64).exp());
                 assert!((s[i] as f64 - exact).abs() < 2e-7, "sigmoid({x}) = {}", s[i]);
             }

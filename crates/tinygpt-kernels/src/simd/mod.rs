@@ -66,7 +66,6 @@ pub(crate) trait Simd: Copy {
     fn splat_u(self, x: u32) -> Self::U;
     /// `x, x + 1, x + 2, ..`
     fn count_from(self, x: u32) -> Self::U;
-    fn add_u(self, a: Self::U, b: Self::U) -> Self::U;
     fn xor(self, a: Self::U, b: Self::U) -> Self::U;
     /// High and low words of the 64-bit product.
     fn mul_wide(self, a: Self::U, b: Self::U) -> (Self::U, Self::U);

@@ -131,10 +131,6 @@ impl Simd for Portable {
         each_u(|i| x.wrapping_add(i as u32))
     }
     #[inline(always)]
-    fn add_u(self, a: Self::U, b: Self::U) -> Self::U {
-        each_u(|i| a[i].wrapping_add(b[i]))
-    }
-    #[inline(always)]
     fn xor(self, a: Self::U, b: Self::U) -> Self::U {
         each_u(|i| a[i] ^ b[i])
     }

@@ -294,6 +294,16 @@ impl Params {
         self.table.h[l].map(&mut |spec| rest.take(&spec.range))
     }
 
+    /// Token embedding (V, C).
+    pub fn wte(&self) -> &[f32] {
+        self.get(&self.table.wte)
+    }
+
+    /// Position embedding (block_size, C).
+    pub fn wpe(&self) -> &[f32] {
+        self.get(&self.table.wpe)
+    }
+
     /// Token and position embedding: (V, C), (block_size, C).
     pub fn embeddings_mut(&mut self) -> (&mut [f32], &mut [f32]) {
         let mut rest = Cut { floats: &mut self.data, at: 0 };
@@ -314,6 +324,23 @@ impl Params {
     /// The unembedding (V, C): `lm_head`, or `wte` when tied.
     pub fn unembedding(&self) -> &[f32] {
         self.get(self.table.lm_head.as_ref().unwrap_or(&self.table.wte))
+    }
+}
+
+impl Params {
+    /// The unembedding's own place, in a table that has one.
+    pub(super) fn unembedding_mut(&mut self) -> &mut [f32] {
+        let spec = self.table.lm_head.as_ref().expect("gradients keep the unembedding apart");
+        &mut self.data[spec.range.clone()]
+    }
+
+    /// Moves the unembedding's numbers into the token embedding's, by adding.
+    pub(super) fn fold_unembedding(&mut self) {
+        let spec = self.table.lm_head.as_ref().expect("gradients keep the unembedding apart");
+        let (wte, lm_head) = self.data.split_at_mut(spec.range.start);
+        for (sum, x) in wte[self.table.wte.range.clone()].iter_mut().zip(lm_head) {
+            *sum += std::mem::take(x);
+        }
     }
 }
 

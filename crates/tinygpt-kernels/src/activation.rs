@@ -1,0 +1,144 @@
+//! The MLP's non-linearity: exact GELU, GELU by tanh, SiLU.
+//!
+//! Derivation: `docs/math/gelu.md`. Sources: Hendrycks and Gimpel, "Gaussian error linear units"
+//! (2016); Elfwing et al. (2018) for SiLU.
+
+use crate::par::{Cpu, Shared};
+use crate::simd::math::{gaussian, sigmoid};
+use crate::simd::{Simd, dispatch};
+
+/// Which one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `x Φ(x)`, Φ the Gaussian integral: within 3e-7 |x|.
+    Gelu,
+    /// `x (1 + tanh(√(2/π) (x + 0.044715 x³))) / 2`
+    GeluTanh,
+    /// `x σ(x)`
+    Silu,
+}
+
+/// `√(2/π)` and the cubic's weight in [`Kind::GeluTanh`].
+const TANH: (f32, f32) = (0.797_884_6, 0.044_715);
+
+/// `y[i] = f(x[i])`. `y` written; `x` read.
+pub fn forward(cpu: &Cpu, y: &mut [f32], x: &[f32], kind: Kind) {
+    assert_eq!(y.len(), x.len());
+    let isa = cpu.isa();
+    let (n, y) = (x.len(), Shared::of(y));
+    let work = |worker: crate::par::Worker| {
+        let part = worker.part(n, 16);
+        let x = &x[part.clone()];
+        // SAFETY: this worker alone has this part.
+        let y = unsafe { y.slice(part) };
+        dispatch!(isa, forward_part, y: &mut [f32], x: &[f32], kind: Kind);
+    };
+    if n < 4096 { cpu.run_here(work) } else { cpu.run(work) }
+}
+
+#[inline(always)]
+fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
+    let whole = x.len() / S::LANES * S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        let x = s.load(&x[at..]);
+        s.store(&mut y[at..], value_and_slope(s, x, kind).0);
+    }
+    s.store_part(&mut y[whole..], value_and_slope(s, s.load_part(&x[whole..]), kind).0);
+}
+
+/// In place, dy becoming dx: `dx[i] = dy[i] f'(x[i])`. `dx` holds dy and is written; `x` read.
+pub fn backward(cpu: &Cpu, dx: &mut [f32], x: &[f32], kind: Kind) {
+    assert_eq!(dx.len(), x.len());
+    let isa = cpu.isa();
+    let (n, dx) = (x.len(), Shared::of(dx));
+    cpu.run(|worker| {
+        let part = worker.part(n, 16);
+        let x = &x[part.clone()];
+        // SAFETY: this worker alone has this part.
+        let dx = unsafe { dx.slice(part) };
+        dispatch!(isa, backward_part, dx: &mut [f32], x: &[f32], kind: Kind);
+    });
+}
+
+#[inline(always)]
+fn backward_part<S: Simd>(s: S, dx: &mut [f32], x: &[f32], kind: Kind) {
+    let whole = x.len() / S::LANES * S::LANES;
+    for at in (0..whole).step_by(S::LANES) {
+        let slope = value_and_slope(s, s.load(&x[at..]), kind).1;
+        let product = s.mul(s.load(&dx[at..]), slope);
+        s.store(&mut dx[at..], product);
+    }
+    let slope = value_and_slope(s, s.load_part(&x[whole..]), kind).1;
+    let product = s.mul(s.load_part(&dx[whole..]), slope);
+    s.store_part(&mut dx[whole..], product);
+}
+
+/// `(f(x), f'(x))`; what the caller leaves unused is not computed.
+#[inline(always)]
+fn value_and_slope<S: Simd>(s: S, x: S::F, kind: Kind) -> (S::F, S::F) {
+    let one = s.splat(1.0);
+    match kind {
+        Kind::Gelu => {
+            let (integral, density) = gaussian(s, x);
+            (s.mul(x, integral), s.mul_add(x, density, integral))
+        }
+        Kind::GeluTanh => {
+            // (1 + tanh u) / 2 = σ(2u)
+            let square = s.mul(x, x);
+            let twice = s.splat(2.0 * TANH.0);
+            let gate = sigmoid(s, s.mul(s.mul(twice, x), s.mul_add(s.splat(TANH.1), square, one)));
+            let du = s.mul(twice, s.mul_add(s.splat(3.0 * TANH.1), square, one));
+            (s.mul(x, gate), s.mul_add(s.mul(x, du), s.mul(gate, s.sub(one, gate)), gate))
+        }
+        Kind::Silu => {
+            let gate = sigmoid(s, x);
+            (s.mul(x, gate), s.mul_add(x, s.mul(gate, s.sub(one, gate)), gate))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{self, assert_close, numeric_gradient, on_every_isa, random};
+
+    const KINDS: [Kind; 3] = [Kind::Gelu, Kind::GeluTanh, Kind::Silu];
+
+    #[test]
+    fn forward_matches_the_reference_far_into_both_tails() {
+        on_every_isa(|cpu| {
+            for kind in KINDS {
+                for n in [1, 7, 8, 9, 5000] {
+                    let x: Vec<f32> = random(1, n).iter().map(|x| 4.0 * x).collect();
+                    let mut y = vec![f32::NAN; n];
+                    forward(cpu, &mut y, &x, kind);
+                    assert_close(&y, &reference::activation(&x, kind), 5e-7);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn backward_matches_finite_differences() {
+        on_every_isa(|cpu| {
+            for kind in KINDS {
+                let (x, dy) = (random(1, 61), random(2, 61));
+                let mut dx = dy.clone();
+                backward(cpu, &mut dx, &x, kind);
+                let loss = |x: &[f32]| reference::dot(&reference::activation(x, kind), &dy);
+                assert_close(&dx, &numeric_gradient(&x, loss), 1e-5);
+            }
+        });
+    }
+
+    #[test]
+    fn exact_and_tanh_gelu_differ_as_they_should() {
+        let x: Vec<f32> = (-400..400).map(|i| i as f32 * 0.01).collect();
+        let (mut exact, mut tanh) = (vec![0.0; 800], vec![0.0; 800]);
+        let cpu = Cpu::new(1, crate::Isa::best());
+        forward(&cpu, &mut exact, &x, Kind::Gelu);
+        forward(&cpu, &mut tanh, &x, Kind::GeluTanh);
+        let most = exact.iter().zip(&tanh).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(most > 3e-4 && most < 5e-4, "{most}");
+    }
+}

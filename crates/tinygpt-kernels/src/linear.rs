@@ -1,0 +1,168 @@
+//! A linear layer: `Y = X W^T + b`, with the weight stored (out, in).
+//!
+//! Derivation: `docs/math/linear.md`.
+
+use crate::gemm::{Mat, Start, product};
+use crate::par::{Cpu, Shared};
+use crate::simd::{Simd, dispatch};
+
+/// Rows up to which a product is bound by reading W: below it, no operand is packed.
+const FEW_ROWS: usize = 4;
+
+/// ```text
+/// y[n, o] = b[o] + Σ_i x[n, i] w[o, i]
+/// ```
+/// `y` (N, O) written; `x` (N, I), `w` (O, I), `b` (O) read.
+pub fn forward(
+    cpu: &Cpu,
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    b: Option<&[f32]>,
+    (n, i, o): (usize, usize, usize),
+) {
+    let start = b.map_or(Start::Zero, Start::Bias);
+    product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
+}
+
+/// The same for a few rows, as in generating one token at a time: dot products along the rows of W.
+///
+/// Sums run in another order than in [`forward`], so results differ by rounding.
+pub fn forward_few(
+    cpu: &Cpu,
+    y: &mut [f32],
+    x: &[f32],
+    w: &[f32],
+    b: Option<&[f32]>,
+    (n, i, o): (usize, usize, usize),
+) {
+    if n > FEW_ROWS {
+        return forward(cpu, y, x, w, b, (n, i, o));
+    }
+    assert_eq!((y.len(), x.len(), w.len()), (n * o, n * i, o * i));
+    let isa = cpu.isa();
+    let out = Shared::of(y);
+    let work = |worker: crate::par::Worker| {
+        let outputs = worker.part(o, 16);
+        let w = &w[outputs.start * i..outputs.end * i];
+        let b = b.map(|b| &b[outputs.clone()]);
+        for row in 0..n {
+            let x = &x[row * i..(row + 1) * i];
+            // SAFETY: this worker alone has these outputs.
+            let y = unsafe { out.slice(row * o + outputs.start..row * o + outputs.end) };
+            dispatch!(isa, dot_rows, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>);
+        }
+    };
+    if i * o < 16_384 { cpu.run_here(work) } else { cpu.run(work) }
+}
+
+#[inline(always)]
+fn dot_rows<S: Simd>(s: S, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>) {
+    let (lanes, i) = (S::LANES, x.len());
+    for (o, y) in y.iter_mut().enumerate() {
+        let w = &w[o * i..(o + 1) * i];
+        // Four chains hide the latency of the multiply-add.
+        let mut acc = [s.splat(0.0); 4];
+        let mut at = 0;
+        while at + 4 * lanes <= i {
+            for (c, acc) in acc.iter_mut().enumerate() {
+                let at = at + c * lanes;
+                *acc = s.mul_add(s.load(&x[at..]), s.load(&w[at..]), *acc);
+            }
+            at += 4 * lanes;
+        }
+        while at < i {
+            let end = (at + lanes).min(i);
+            let (x, w) = if end - at == lanes {
+                (s.load(&x[at..]), s.load(&w[at..]))
+            } else {
+                (s.load_part(&x[at..end]), s.load_part(&w[at..end]))
+            };
+            acc[0] = s.mul_add(x, w, acc[0]);
+            at = end;
+        }
+        let sum = s.sum(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])));
+        *y = sum + b.map_or(0.0, |b| b[o]);
+    }
+}
+
+/// ```text
+/// dx[n, i]  = Σ_o dy[n, o] w[o, i]
+/// dw[o, i] += Σ_n dy[n, o] x[n, i]
+/// db[o]    += Σ_n dy[n, o]
+/// ```
+/// `dx` (N, I) written; `dw` (O, I) and `db` (O) added to; `dy` (N, O), `x` (N, I), `w` (O, I) read.
+pub fn backward(
+    cpu: &Cpu,
+    dx: &mut [f32],
+    dw: &mut [f32],
+    db: Option<&mut [f32]>,
+    dy: &[f32],
+    x: &[f32],
+    w: &[f32],
+    (n, i, o): (usize, usize, usize),
+) {
+    product(cpu, dx, Mat::rows(dy, o), Mat::rows(w, i), (n, o, i), Start::Zero);
+    product(cpu, dw, Mat::rows(dy, o).transposed(), Mat::rows(x, i), (o, n, i), Start::Add);
+    if let Some(db) = db {
+        add_rows(cpu, db, dy, (n, o));
+    }
+}
+
+/// `sum[c] += Σ_n rows[n, c]`, down the rows in order. `sum` (C) added to; `rows` (N, C) read.
+pub(crate) fn add_rows(cpu: &Cpu, sum: &mut [f32], rows: &[f32], (n, c): (usize, usize)) {
+    assert_eq!((sum.len(), rows.len()), (c, n * c));
+    let out = Shared::of(sum);
+    cpu.run(|worker| {
+        let cols = worker.part(c, 16);
+        // SAFETY: this worker alone has these columns.
+        let sum = unsafe { out.slice(cols.clone()) };
+        for row in rows.chunks_exact(c) {
+            for (sum, x) in sum.iter_mut().zip(&row[cols.clone()]) {
+                *sum += x;
+            }
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::{self, assert_close, numeric_gradient, on_every_isa, random};
+
+    #[test]
+    fn forward_matches_the_reference_for_many_rows_and_for_few() {
+        on_every_isa(|cpu| {
+            for (n, i, o) in [(1, 1, 1), (3, 7, 9), (4, 33, 65), (17, 31, 127)] {
+                let (x, w, b) = (random(1, n * i), random(2, o * i), random(3, o));
+                for b in [None, Some(&b[..])] {
+                    let exact = reference::linear(&x, &w, b, (n, i, o));
+                    let mut y = vec![f32::NAN; n * o];
+                    forward(cpu, &mut y, &x, &w, b, (n, i, o));
+                    assert_close(&y, &exact, 1e-6);
+                    y.fill(f32::NAN);
+                    forward_few(cpu, &mut y, &x, &w, b, (n, i, o));
+                    assert_close(&y, &exact, 1e-6);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn backward_matches_finite_differences() {
+        on_every_isa(|cpu| {
+            let (n, i, o) = (5, 7, 11);
+            let (x, w, b, dy) =
+                (random(1, n * i), random(2, o * i), random(3, o), random(4, n * o));
+            let (mut dx, mut dw, mut db) = (vec![f32::NAN; n * i], vec![1.0; o * i], vec![1.0; o]);
+            backward(cpu, &mut dx, &mut dw, Some(&mut db), &dy, &x, &w, (n, i, o));
+            let loss = |x: &[f32], w: &[f32], b: &[f32]| {
+                reference::dot(&reference::linear(x, w, Some(b), (n, i, o)), &dy)
+            };
+            assert_close(&dx, &numeric_gradient(&x, |x| loss(x, &w, &b)), 1e-5);
+            let plus_one = |g: Vec<f64>| g.iter().map(|g| g + 1.0).collect::<Vec<_>>();
+            assert_close(&dw, &plus_one(numeric_gradient(&w, |w| loss(&x, w, &b))), 1e-5);
+            assert_close(&db, &plus_one(numeric_gradient(&b, |b| loss(&x, &w, b))), 1e-5);
+        });
+    }
+}

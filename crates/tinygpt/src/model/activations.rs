@@ -1,0 +1,110 @@
+//! What a forward pass leaves for the backward, and the gradients on their way down.
+//!
+//! Every buffer is as large as the largest (B, T) it has seen and only its length changes, so a
+//! training step allocates nothing after the first.
+
+use super::attention::Attention;
+use crate::config::GptConfig;
+use tinygpt_kernels::Buffer;
+
+/// All activations of one micro-batch of B x T tokens.
+#[derive(Default)]
+pub struct Activations {
+    /// L + 1 times (B, T, C): the residual stream before each block, and after the last.
+    pub x: Vec<Buffer>,
+    /// One for each block.
+    pub h: Vec<BlockActivations>,
+    /// (B, T, C): the output of a block's two branches before they join the stream.
+    pub branch: Buffer,
+    /// (B, T, C)
+    pub ln_f: Buffer,
+    /// (B, T, 2)
+    pub ln_f_stat: Buffer,
+    /// (B, T, V); the backward turns them into their own gradient.
+    pub logits: Buffer,
+    /// (B, T)
+    pub losses: Buffer,
+    /// (B, T): log-sum-exp of the logits.
+    pub logits_lse: Buffer,
+    /// The gradients, empty until a backward is due.
+    pub d: Gradients,
+}
+
+/// What one block keeps.
+#[derive(Default)]
+pub struct BlockActivations {
+    /// (B, T, C)
+    pub ln_1: Buffer,
+    /// (B, T, 2): mean and reciprocal standard deviation.
+    pub ln_1_stat: Buffer,
+    /// (B, T, 3C)
+    pub qkv: Buffer,
+    /// (B, H, T) log-sum-exp, or (B, H, T, T) probabilities of the naive attention.
+    pub seen: Buffer,
+    /// (B, T, C): heads side by side.
+    pub y: Buffer,
+    /// (B, T, C): the stream between attention and MLP.
+    pub mid: Buffer,
+    /// (B, T, C)
+    pub ln_2: Buffer,
+    /// (B, T, 2)
+    pub ln_2_stat: Buffer,
+    /// (B, T, 4C)
+    pub fc: Buffer,
+    /// (B, T, 4C): after the non-linearity, whichever it is.
+    pub gelu: Buffer,
+}
+
+/// Gradients of activations: few, because each is used up before the next is made.
+#[derive(Default)]
+pub struct Gradients {
+    /// (B, T, C): of the residual stream, added to from the last block to the first.
+    pub x: Buffer,
+    /// (B, T, C): of a branch's output, or of a LayerNorm's.
+    pub c: Buffer,
+    /// (B, T, C): of the heads' output.
+    pub y: Buffer,
+    /// (B, T, 3C)
+    pub qkv: Buffer,
+    /// (B, T, 4C)
+    pub fc: Buffer,
+}
+
+impl Activations {
+    /// Gives every buffer the length it needs for (B, T).
+    pub fn shape(&mut self, config: &GptConfig, attention: Attention, (b, t): (usize, usize)) {
+        let (n, c, layers) = (b * t, config.n_embd, config.n_layer);
+        self.x.resize_with(layers + 1, Buffer::default);
+        self.h.resize_with(layers, BlockActivations::default);
+        self.x.iter_mut().for_each(|x| x.resize(n * c));
+        for h in &mut self.h {
+            h.qkv.resize(n * 3 * c);
+            h.seen.resize(attention.keeps(b, t, config.n_head));
+            for buffer in [&mut h.ln_1, &mut h.y, &mut h.mid, &mut h.ln_2] {
+                buffer.resize(n * c);
+            }
+            for buffer in [&mut h.ln_1_stat, &mut h.ln_2_stat] {
+                buffer.resize(n * 2);
+            }
+            for buffer in [&mut h.fc, &mut h.gelu] {
+                buffer.resize(n * 4 * c);
+            }
+        }
+        self.branch.resize(n * c);
+        self.ln_f.resize(n * c);
+        self.ln_f_stat.resize(n * 2);
+        self.logits.resize(n * config.vocab_size);
+        self.losses.resize(n);
+        self.logits_lse.resize(n);
+    }
+
+    /// Gives the gradients their lengths too.
+    pub fn shape_gradients(&mut self, config: &GptConfig, n: usize) {
+        let c = config.n_embd;
+        for buffer in [&mut self.d.x, &mut self.d.c, &mut self.d.y] {
+            buffer.resize(n * c);
+        }
+        self.d.qkv.resize(n * 3 * c);
+        self.d.fc.resize(n * 4 * c);
+    }
+}

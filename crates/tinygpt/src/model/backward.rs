@@ -1,0 +1,74 @@
+//! The backward pass. Its mirror is `forward.rs`: the same lines, from last to first.
+
+use super::{Dropout, Gpt};
+use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
+
+/// Adds to `gpt.grads` the gradient of `scale` times the sum of losses that the forward pass over
+/// the same `idx`, `targets` (B, T) and `drop` has just left in `gpt.acts`.
+#[rustfmt::skip] // one op a paragraph, its result's shape at the end
+pub(super) fn backward(
+    gpt: &mut Gpt,
+    idx: &[u32],
+    targets: &[i32],
+    scale: f32,
+    drop: Dropout,
+    (b, t): (usize, usize),
+) {
+    let Gpt { config, params, grads, acts: a, cpu, attention, .. } = gpt;
+    let (n, c, h, v) = (b * t, config.n_embd, config.n_head, config.vocab_size);
+    a.shape_gradients(config, n);
+    let d = &mut a.d;
+
+    cross_entropy::backward(cpu, &mut a.logits, &a.logits_lse, targets, scale, (n, v)); //  (B, T, V)
+    linear::backward(
+        cpu, &mut d.c, grads.unembedding_mut(), None, &a.logits, &a.ln_f, params.unembedding(), (n, c, v),
+    ); //                                                                                   (B, T, C)
+    d.x.fill(0.0);
+    let (w, g, x) = (params.ln_f(), grads.ln_f_mut(), &a.x[config.n_layer]);
+    layernorm::backward(
+        cpu, &mut d.x, g.weight, g.bias, &d.c, x, &a.ln_f_stat, w.weight, (n, c),
+    ); //                                                                                   (B, T, C)
+
+    for l in (0..config.n_layer).rev() {
+        let (w, g) = (params.block(l), grads.block_mut(l));
+        let (x, a) = (&a.x[l], &a.h[l]);
+
+        // MLP
+        dropout::backward_residual(cpu, &mut d.c, &d.x, drop.mlp_branch(l), (n, c)); //     (B, T, C)
+        linear::backward(
+            cpu, &mut d.fc, g.mlp.c_proj.weight, g.mlp.c_proj.bias,
+            &d.c, &a.gelu, w.mlp.c_proj.weight, (n, 4 * c, c),
+        ); //                                                                               (B, T, 4C)
+        activation::backward(cpu, &mut d.fc, &a.fc, config.activation.into()); //           (B, T, 4C)
+        linear::backward(
+            cpu, &mut d.c, g.mlp.c_fc.weight, g.mlp.c_fc.bias,
+            &d.fc, &a.ln_2, w.mlp.c_fc.weight, (n, c, 4 * c),
+        ); //                                                                               (B, T, C)
+        layernorm::backward(
+            cpu, &mut d.x, g.ln_2.weight, g.ln_2.bias,
+            &d.c, &a.mid, &a.ln_2_stat, w.ln_2.weight, (n, c),
+        ); //                                                                               (B, T, C)
+
+        // attention
+        dropout::backward_residual(cpu, &mut d.c, &d.x, drop.attention_branch(l), (n, c)); // (B, T, C)
+        linear::backward(
+            cpu, &mut d.y, g.attn.c_proj.weight, g.attn.c_proj.bias,
+            &d.c, &a.y, w.attn.c_proj.weight, (n, c, c),
+        ); //                                                                               (B, T, C)
+        attention.backward(
+            cpu, &mut d.qkv, &d.y, &a.qkv, &a.y, &a.seen, drop.attention(l, h), (b, t, c, h),
+        ); //                                                                               (B, T, 3C)
+        linear::backward(
+            cpu, &mut d.c, g.attn.c_attn.weight, g.attn.c_attn.bias,
+            &d.qkv, &a.ln_1, w.attn.c_attn.weight, (n, c, 3 * c),
+        ); //                                                                               (B, T, C)
+        layernorm::backward(
+            cpu, &mut d.x, g.ln_1.weight, g.ln_1.bias,
+            &d.c, x, &a.ln_1_stat, w.ln_1.weight, (n, c),
+        ); //                                                                               (B, T, C)
+    }
+
+    let (dwte, dwpe) = grads.embeddings_mut();
+    dropout::apply(cpu, &mut d.x, drop.embedding(), (n, c)); //                             (B, T, C)
+    embedding::backward(cpu, dwte, dwpe, &d.x, idx, (b, t, c)); //                          (V, C)
+}
