@@ -4,7 +4,9 @@
 
 pub mod error;
 pub mod config;
+pub mod tokenizer;
 pub mod model;
 
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use error::{Error, Result};
+pub use tokenizer::{Tokenizer, TokenizerKind};
