@@ -5,8 +5,10 @@
 pub mod error;
 pub mod config;
 pub mod tokenizer;
+pub mod data;
 pub mod model;
 
 pub use config::{Activation, GptConfig, TrainConfig};
+pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
 pub use error::{Error, Result};
 pub use tokenizer::{Tokenizer, TokenizerKind};

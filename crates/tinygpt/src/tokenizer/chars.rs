@@ -49,7 +49,7 @@ impl std::fmt::Debug for Chars {
 
 /// A place in a text, as an editor counts: lines and columns from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub(crate) struct Place {
     /// Which of several texts, from 0.
     pub source: usize,
     /// From 1.
@@ -60,7 +60,7 @@ pub struct Place {
 
 /// Which characters a text has and where each was first seen, counted piece by piece.
 #[derive(Debug)]
-pub struct Census {
+pub(crate) struct Census {
     first_seen: BTreeMap<char, Place>,
     /// By code point, so that a character seen before costs one look-up.
     seen: Vec<bool>,

@@ -11,8 +11,10 @@ mod chars;
 mod decoder;
 mod json;
 
-pub use chars::{Census, Chars, Place};
+pub use chars::Chars;
+pub(crate) use chars::{Census, Place};
 pub use decoder::Decoder;
+pub(crate) use decoder::is_cut_short;
 
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
