@@ -352,11 +352,11 @@ impl<'a> Reader<'a> {
         match (self.returns, self.newline) {
             (0, _) => {}
             (n, Newline::Keep) => notices.push(format!(
-                "has Windows line ends (\\r, {n} times), which are kept: \\r is a token of its own, \
-                 one more than the same text has with \\n; normalize newlines to avoid it"
+                "Windows line ends (\\r, {n} times) are kept: \\r is a token of its own, one more \
+                 than the same text has with \\n; normalize newlines to avoid it"
             )),
             (n, Newline::Normalize) => {
-                notices.push(format!("has Windows line ends (\\r\\n, {n} times), which were turned into \\n"));
+                notices.push(format!("Windows line ends (\\r\\n, {n} times) were turned into \\n"));
             }
         }
         if self.replaced > 0 {

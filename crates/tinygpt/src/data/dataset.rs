@@ -2,7 +2,8 @@
 
 use super::corpus::{Corpus, Input, Newline};
 use super::split::{Cutter, Split};
-use super::tokens::{TokenWriter, Tokens, put, sibling};
+use super::token_file::{TokenWriter, put, sibling};
+use super::tokens::Tokens;
 use crate::error::{Error, Result};
 use crate::tokenizer::{Census, Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
@@ -185,7 +186,8 @@ impl Dataset {
             _ => format!("the largest block_size that works is {}", tokens - 1),
         };
         let problem = format!(
-            "the {name} split has {tokens} token{}, but block_size = {block_size} needs {}; {works}",
+            "the {name} split has {tokens} token{}, but block_size = {block_size} needs {}; \
+             {works}",
             if tokens == 1 { "" } else { "s" },
             block_size.saturating_add(1)
         );

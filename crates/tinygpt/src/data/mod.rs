@@ -18,6 +18,7 @@ mod corpus;
 mod dataset;
 mod sampler;
 mod split;
+mod token_file;
 mod tokens;
 
 #[cfg(test)]

@@ -118,7 +118,8 @@ mod tests {
                 parts
             };
             let whole = cut(&mut std::iter::once(text.clone()));
-            prop_assert_eq!(cut(&mut chars.chunks(piece).map(|p| p.iter().collect())), whole.clone());
+            let mut pieces = chars.chunks(piece).map(|piece| piece.iter().collect());
+            prop_assert_eq!(&cut(&mut pieces), &whole);
             if !shuffled {
                 let train = (chars.len() as f64 * (1.0 - fraction)) as usize;
                 prop_assert_eq!(whole[0].chars().count(), train);
