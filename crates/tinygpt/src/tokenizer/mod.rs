@@ -5,7 +5,8 @@
 //! it. Decoding never fails: an unknown id, or bytes that are not UTF-8, become U+FFFD. A
 //! [`Decoder`] fed id by id gives the same text as [`Tokenizer::decode`] given all at once.
 //!
-//! On disk a tokenizer is a `tokenizer.json` that Hugging Face's `tokenizers` loads, see [`json`].
+//! On disk a tokenizer is a `tokenizer.json` that Hugging Face's `tokenizers` loads;
+//! `json.rs` has the layout.
 
 mod chars;
 mod decoder;
@@ -173,7 +174,7 @@ impl Tokenizer {
         Decoder::new(self)
     }
 
-    /// The tokenizer as a Hugging Face `tokenizer.json`, see [`json`].
+    /// The tokenizer as a Hugging Face `tokenizer.json`.
     pub fn to_json(&self) -> String {
         json::write(self)
     }
