@@ -4,9 +4,13 @@
 
 pub mod error;
 pub mod config;
+pub mod tokenizer;
+pub mod data;
 pub mod model;
 pub mod optim;
 
 pub use config::{Activation, GptConfig, TrainConfig};
+pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
 pub use error::{Error, Result};
 pub use model::Gpt;
+pub use tokenizer::{Tokenizer, TokenizerKind};

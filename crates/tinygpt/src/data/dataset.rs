@@ -1,0 +1,281 @@
+//! A text made ready for training: its tokens, split, with the tokenizer they belong to.
+
+use super::corpus::{Corpus, Input, Newline};
+use super::split::{Cutter, Split};
+use super::token_file::{TokenWriter, put, sibling};
+use super::tokens::Tokens;
+use crate::error::{Error, Result};
+use crate::tokenizer::{Census, Tokenizer, TokenizerKind};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// How a text becomes a [`Dataset`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataOptions {
+    /// What a token is. Unused when `vocabulary` is given.
+    pub tokenizer: TokenizerKind,
+    /// A tokenizer to use as it is, when a model already has one.
+    #[serde(skip)]
+    pub vocabulary: Option<Tokenizer>,
+    /// The share of the characters that validates, in [0, 1); 0 trains on everything.
+    pub val_fraction: f64,
+    /// Which characters validate.
+    pub split: Split,
+    /// What to do with the line ends of Windows.
+    pub newline: Newline,
+    /// Replace what is not UTF-8 by U+FFFD instead of failing.
+    pub lossy: bool,
+    /// Whence the blocks of a shuffled split come.
+    pub seed: u64,
+}
+
+impl Default for DataOptions {
+    fn default() -> Self {
+        Self {
+            tokenizer: TokenizerKind::Char,
+            vocabulary: None,
+            val_fraction: 0.1,
+            split: Split::Contiguous,
+            newline: Newline::Keep,
+            lossy: false,
+            seed: 1337,
+        }
+    }
+}
+
+impl DataOptions {
+    /// Says the first thing that cannot work.
+    pub fn check(&self) -> Result<()> {
+        if !(0.0..1.0).contains(&self.val_fraction) {
+            return Err(Error::config("val_fraction", self.val_fraction, "must be in [0, 1)")
+                .with_hint("0.1 validates on the last tenth; 0 trains without validation"));
+        }
+        Ok(())
+    }
+}
+
+/// The tokens of a text, in a training and a validation split.
+#[derive(Debug)]
+pub struct Dataset {
+    /// What the model learns from.
+    pub train: Tokens,
+    /// What it is judged by; `None` when everything trains.
+    pub val: Option<Tokens>,
+    /// How many bytes of UTF-8 `train` stands for: losses per byte compare across tokenizers.
+    pub train_bytes: u64,
+    /// The same of `val`.
+    pub val_bytes: u64,
+    /// What the tokens mean.
+    pub tokenizer: Tokenizer,
+    /// What the text is called.
+    pub source: String,
+    /// What the user should know of the text, in whole sentences.
+    pub notices: Vec<String>,
+}
+
+/// Vocabularies above this, or above this share of the tokens, are seldom meant.
+const LARGE_VOCABULARY: usize = 10_000;
+const LARGE_SHARE: f64 = 0.05;
+
+impl Dataset {
+    /// Reads a text and makes its tokens: in the folder `dir` (created if missing), as `train.bin`,
+    /// `val.bin` and `tokenizer.json`, or in memory. `progress(done, total)` counts bytes; every
+    /// byte is read twice.
+    ///
+    /// # Errors
+    /// A text that cannot be read, is empty, is not UTF-8 or has characters that a given
+    /// vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
+    pub fn build(
+        input: &Input,
+        options: &DataOptions,
+        dir: Option<&Path>,
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Self> {
+        options.check()?;
+        if let Some(dir) = dir {
+            fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
+        }
+        let corpus = Corpus::open(input, options.newline, options.lossy, dir)?;
+        let total = 2 * corpus.bytes();
+
+        let mut census = Census::default();
+        let mut count = |source, piece: &str| {
+            census.push(source, piece);
+            Ok(())
+        };
+        let mut notices = corpus.read(&mut count, &mut |done| progress(done, total))?;
+        if census.total() == 0 {
+            return Err(Error::data(corpus.name(), "is empty: there is nothing to learn from"));
+        }
+        let tokenizer = tokenizer_for(options, &census, &corpus, &mut notices)?;
+
+        let writer = |name: &str| TokenWriter::new(dir.map(|dir| dir.join(name)), &tokenizer);
+        let mut writers = Writers {
+            train: writer("train.bin")?,
+            val: (options.val_fraction > 0.0).then(|| writer("val.bin")).transpose()?,
+        };
+        writers.write(&corpus, options, &census, &tokenizer, &mut |done| {
+            progress(total / 2 + done, total);
+        })?;
+        let Writers { train, val } = writers;
+        if let Some(dir) = dir {
+            // A folder without tokenizer.json is not a data set: should this be interrupted, no
+            // half of an old one is left to be taken for the new one.
+            for name in ["tokenizer.json", "val.bin"] {
+                remove(&dir.join(name))?;
+            }
+        }
+        let (train, train_bytes) = train.finish()?;
+        let (val, val_bytes) = val.map(TokenWriter::finish).transpose()?.unzip();
+        if let Some(dir) = dir {
+            let path = dir.join("tokenizer.json");
+            let mut file = sibling(&path)?;
+            file.write_all(tokenizer.to_json().as_bytes()).map_err(Error::io("write", &path))?;
+            put(file, &path)?;
+        }
+        let (source, val_bytes) = (corpus.name(), val_bytes.unwrap_or(0));
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices })
+    }
+
+    /// Opens a folder that [`Dataset::build`] made. The tokens stay in their files.
+    ///
+    /// # Errors
+    /// A folder without data, or with files that are damaged or do not belong together.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let source = dir.display().to_string();
+        let missing = |name: &str| {
+            Error::data(&source, format!("has no {name}: not a folder of prepared tokens"))
+                .with_hint("prepare it from the text again, or name the text itself")
+        };
+        let read = |name: &str| dir.join(name);
+        let path = read("tokenizer.json");
+        let json = match fs::read_to_string(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(missing("tokenizer.json"));
+            }
+            json => json.map_err(Error::io("read", &path))?,
+        };
+        let tokenizer = Tokenizer::from_json(&json)?;
+        let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
+            let path = read(name);
+            path.exists().then(|| Tokens::open(&path, &tokenizer)).transpose()
+        };
+        let (train, train_bytes) = tokens("train.bin")?.ok_or_else(|| missing("train.bin"))?;
+        let (val, val_bytes) = tokens("val.bin")?.unzip();
+        let val_bytes = val_bytes.unwrap_or(0);
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices: Vec::new() })
+    }
+
+    /// Whether every split has a window of `block_size` tokens and the target after the last.
+    ///
+    /// # Errors
+    /// A split that is too small, with the largest `block_size` that would work.
+    pub fn check(&self, block_size: usize) -> Result<()> {
+        let splits = [("training", Some(&self.train)), ("validation", self.val.as_ref())];
+        let sizes = splits.iter().filter_map(|(name, split)| Some((*name, (*split)?.len())));
+        let (name, tokens) =
+            sizes.min_by_key(|&(_, tokens)| tokens).expect("there is a train split");
+        if tokens > block_size {
+            return Ok(());
+        }
+        let works = match tokens {
+            0 | 1 => "no block_size works".to_owned(),
+            _ => format!("the largest block_size that works is {}", tokens - 1),
+        };
+        let problem = format!(
+            "the {name} split has {tokens} token{}, but block_size = {block_size} needs {}; \
+             {works}",
+            if tokens == 1 { "" } else { "s" },
+            block_size.saturating_add(1)
+        );
+        let hint = match name {
+            "validation" => {
+                "use a smaller block_size, a larger val_fraction, or val_fraction = 0 to train \
+                 without validation"
+            }
+            _ => "use a smaller block_size, a smaller val_fraction, or more text",
+        };
+        Err(Error::data(&self.source, problem).with_hint(hint))
+    }
+}
+
+/// The given vocabulary, which must know every character, or one made of them.
+fn tokenizer_for(
+    options: &DataOptions,
+    census: &Census,
+    corpus: &Corpus,
+    notices: &mut Vec<String>,
+) -> Result<Tokenizer> {
+    let tokenizer = match (&options.vocabulary, options.tokenizer) {
+        (Some(tokenizer), _) => {
+            return match tokenizer.unknown(census, &corpus.names()) {
+                Some(error) => Err(error),
+                None => Ok(tokenizer.clone()),
+            };
+        }
+        (None, TokenizerKind::Char) => Tokenizer::from_chars(census.chars().map(|(c, _)| c)),
+        (None, TokenizerKind::Byte) => return Ok(Tokenizer::Byte),
+    };
+    let size = tokenizer.vocab_size();
+    if size > LARGE_VOCABULARY || size as f64 > LARGE_SHARE * census.total() as f64 {
+        notices.push(format!(
+            "{}: {size} different characters in a text of {}: each is seen seldom; byte tokens \
+             need a vocabulary of 256",
+            corpus.name(),
+            census.total()
+        ));
+    }
+    Ok(tokenizer)
+}
+
+struct Writers {
+    train: TokenWriter,
+    val: Option<TokenWriter>,
+}
+
+impl Writers {
+    /// The second reading: every piece of the text to the tokens of its split.
+    fn write(
+        &mut self,
+        corpus: &Corpus,
+        options: &DataOptions,
+        census: &Census,
+        tokenizer: &Tokenizer,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<()> {
+        let changed =
+            || Error::data(corpus.name(), "changed while it was being read").with_hint("try again");
+        let borders = match self.val {
+            None => Vec::new(),
+            Some(_) => options.split.borders(census.total(), options.val_fraction, options.seed),
+        };
+        let (mut cutter, mut ids) = (Cutter::new(borders), Vec::new());
+        let mut write = |_, piece: &str| {
+            cutter.cut(piece, |validates, part| {
+                let writer = match &mut self.val {
+                    Some(val) if validates => val,
+                    _ => &mut self.train,
+                };
+                ids.clear();
+                match tokenizer.encode_into(part, &mut ids) {
+                    true => writer.push(&ids, part.len()),
+                    false => Err(changed()),
+                }
+            })
+        };
+        corpus.read(&mut write, progress)?;
+        if cutter.at != census.total() { Err(changed()) } else { Ok(()) }
+    }
+}
+
+fn remove(path: &PathBuf) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
