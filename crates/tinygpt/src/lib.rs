@@ -5,6 +5,7 @@
 pub mod error;
 pub mod config;
 pub mod model;
+pub mod run;
 
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use error::{Error, Result};
