@@ -9,3 +9,4 @@ pub mod run;
 
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use error::{Error, Result};
+pub use run::{Layers, Settings};

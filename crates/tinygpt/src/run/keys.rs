@@ -149,14 +149,17 @@ pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
+/// What to do instead of setting `name`, a key that only nanoGPT has.
+pub fn elsewhere(name: &str) -> Option<&'static str> {
+    let name = name.replace('-', "_");
+    ELSEWHERE.iter().find(|(key, _)| *key == name).map(|(_, instead)| *instead)
+}
+
 /// What to say to someone who wrote `name`, which is not a key.
 pub fn suggest(name: &str) -> Option<String> {
     let name = name.replace('-', "_");
-    match ELSEWHERE.iter().find(|(key, _)| *key == name) {
-        Some((_, instead)) => Some(instead.to_string()),
-        None => nearest(&name, KEYS.iter().map(|key| key.name))
-            .map(|key| format!("did you mean `{key}`?")),
-    }
+    let near = || nearest(&name, KEYS.iter().map(|key| key.name));
+    elsewhere(&name).map(Into::into).or_else(|| near().map(|key| format!("did you mean `{key}`?")))
 }
 
 /// The word that `wrong` was most likely meant to be, if any comes close.
