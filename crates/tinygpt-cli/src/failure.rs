@@ -1,5 +1,6 @@
 //! How the program fails: one or two lines on standard error and an exit code.
 
+use crate::out::tell;
 use clap::error::{ContextKind, ErrorKind};
 use std::process::ExitCode;
 use tinygpt::run::keys;
@@ -30,16 +31,15 @@ impl Failure {
     }
 
     /// The same as a mistake in what was asked for.
-    pub fn as_usage(mut self) -> Self {
-        self.code = 2;
-        self
+    pub fn into_usage(self) -> Self {
+        Self { code: 2, ..self }
     }
 
     /// Says it.
     pub fn report(&self) -> ExitCode {
-        eprintln!("error: {}", self.problem);
+        tell(&format!("error: {}", self.problem));
         if let Some(hint) = &self.hint {
-            eprintln!("hint: {hint}");
+            tell(&format!("hint: {hint}"));
         }
         ExitCode::from(self.code)
     }
@@ -57,6 +57,8 @@ pub fn usage(mistake: &clap::Error) -> Failure {
     let said = |kind| mistake.get(kind).map(|value| value.to_string());
     let did_you_mean = |kind| said(kind).map(|near| format!("did you mean {near}?"));
     let arg = said(ContextKind::InvalidArg).unwrap_or_default();
+    // clap says `--top-k <K>`; the flag alone reads better before its value.
+    let flag = arg.split(' ').next().unwrap_or_default();
     let (problem, hint) = match mistake.kind() {
         ErrorKind::InvalidSubcommand => (
             format!("unknown verb `{}`", said(ContextKind::InvalidSubcommand).unwrap_or_default()),
@@ -73,16 +75,16 @@ pub fn usage(mistake: &clap::Error) -> Failure {
         ErrorKind::UnknownArgument => (format!("unexpected argument `{arg}`"), None),
         ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
             let value = said(ContextKind::InvalidValue).unwrap_or_default();
-            let reason = match std::error::Error::source(mistake) {
-                Some(reason) => reason.to_string(),
-                None if value.is_empty() => "needs a value".into(),
-                None => {
-                    let choices = said(ContextKind::ValidValue).unwrap_or_default();
-                    format!("must be one of {choices}")
-                }
+            let choices = said(ContextKind::ValidValue).unwrap_or_default();
+            let problem = match std::error::Error::source(mistake) {
+                Some(reason) => format!("{flag} {value}: {reason}"),
+                None if value.is_empty() => format!("{flag} needs a value"),
+                None => format!("{flag} {value}: must be one of {choices}"),
             };
-            let near = did_you_mean(ContextKind::SuggestedValue);
-            (format!("{arg}: `{value}`: {reason}").replace(": ``:", ""), near)
+            (problem, did_you_mean(ContextKind::SuggestedValue))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            (format!("{arg} is missing"), Some("--help shows the usage".into()))
         }
         _ => {
             let text = mistake.render().to_string();

@@ -1,4 +1,5 @@
-//! Standard output, in one place: a reader who has seen enough (`| head`) is no failure.
+//! Standard output and standard error, in one place: a reader who has seen enough (`| head`) is no
+//! failure.
 
 use crate::{Outcome, failure::Failure};
 use std::io::{ErrorKind, IsTerminal, Write};
@@ -35,4 +36,9 @@ impl Out {
         let coloured = std::io::stdout().is_terminal();
         self.write(&if coloured { text.ansi().to_string() } else { text.to_string() })
     }
+}
+
+/// A line on standard error. That nobody reads it is no reason to stop, or to panic as `eprintln!`.
+pub fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
 }

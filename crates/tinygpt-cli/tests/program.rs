@@ -98,10 +98,12 @@ fn bad_values_name_the_key_the_value_and_what_was_expected() {
     assert!(message.contains("bias = \"maybe\": must be true or false"), "{message}");
     let message = refused(&["train", "--n-head", "48", "--n-embd", "1600"]);
     assert!(message.contains("1600") && message.contains("48") && message.contains("50"));
+    let message = refused(&["sample", "--top_k=-1"]);
+    assert!(message.contains("--top-k -1: must be a whole number, 0 or more"), "{message}");
+    let message = refused(&["sample", "--temp", "hot"]);
+    assert!(message.contains("--temperature hot: must be a number"), "{message}");
     for args in [
-        &["sample", "--temperature", "hot"][..],
-        &["sample", "--top-k", "-1"],
-        &["info", "--batch-size", "0"],
+        &["info", "--batch-size", "0"][..],
         &["info", "--block-size", "65"],
         &["info", "nowhere/at/all"],
         &["completions", "tcsh"],

@@ -84,7 +84,7 @@ pub fn named_model(name: &str) -> Result<NamedModel, Failure> {
 }
 
 fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
-    let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).as_usage())?;
+    let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
     let (tokens, of) = match settings.run.tokenizer {
         TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
         TokenizerKind::Byte => (256, "bytes"),

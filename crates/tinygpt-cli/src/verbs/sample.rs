@@ -50,11 +50,11 @@ pub fn arguments(command: Command) -> Command {
         ])
         .next_help_heading("How much")
         .args([
-            number::<usize>("max-new-tokens", "500", "Tokens to write")
+            whole("max-new-tokens", "500", "Tokens to write")
                 .short('n')
                 .visible_alias("num-tokens")
                 .alias("n-predict"),
-            number::<usize>("num-samples", "1", "Texts to write"),
+            whole("num-samples", "1", "Texts to write"),
             Arg::new("stop")
                 .long("stop")
                 .value_name("TEXT")
@@ -63,31 +63,39 @@ pub fn arguments(command: Command) -> Command {
         ])
         .next_help_heading("How freely")
         .args([
-            number::<f32>("temperature", "0.8", "0 takes the likeliest token, 1 samples as learnt")
+            real("temperature", "0.8", "0 takes the likeliest token, 1 samples as learnt")
                 .visible_alias("temp"),
-            number::<usize>("top-k", "200", "Choose among the K likeliest; 0 is all")
+            whole("top-k", "200", "Choose among the K likeliest; 0 is all")
                 .short('k')
                 .value_name("K"),
-            number::<f32>("top-p", "1", "Choose among the likeliest that together reach P")
-                .value_name("P"),
-            number::<f32>("min-p", "0", "Leave out what is below P times the likeliest")
-                .value_name("P"),
-            number::<u64>("seed", "1337", "The same seed writes the same text").short('s'),
+            real("top-p", "1", "Choose among the likeliest that together reach P").value_name("P"),
+            real("min-p", "0", "Leave out what is below P times the likeliest").value_name("P"),
+            whole("seed", "1337", "The same seed writes the same text").short('s'),
         ])
         .next_help_heading("Run")
         .arg(threads())
 }
 
-fn number<T>(name: &'static str, default: &'static str, help: &'static str) -> Arg
-where
-    T: FromStr<Err: std::error::Error + Send + Sync> + Clone + Send + Sync + 'static,
-{
+fn whole(name: &'static str, default: &'static str, help: &'static str) -> Arg {
+    number::<u64>(name, default, help, "must be a whole number, 0 or more")
+}
+
+fn real(name: &'static str, default: &'static str, help: &'static str) -> Arg {
+    number::<f32>(name, default, help, "must be a number")
+}
+
+fn number<T: FromStr + Clone + Send + Sync + 'static>(
+    name: &'static str,
+    default: &'static str,
+    help: &'static str,
+    expected: &'static str,
+) -> Arg {
     Arg::new(name)
         .long(name)
         .value_name("N")
         .default_value(default)
         .allow_negative_numbers(true)
-        .value_parser(|text: &str| text.parse::<T>())
+        .value_parser(move |text: &str| text.parse::<T>().map_err(|_| expected))
         .help(help)
 }
 

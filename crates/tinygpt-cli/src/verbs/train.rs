@@ -1,7 +1,7 @@
 //! `tinygpt train`: from a text to a run folder with checkpoints, metrics and samples.
 
 use crate::args::{recipe, typed_settings, with_settings};
-use crate::{Outcome, failure::Failure, out::Out};
+use crate::{Outcome, failure::Failure, out::Out, out::tell};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
 use tinygpt::{Layers, Settings};
@@ -72,12 +72,12 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         file: matches.get_one::<PathBuf>("config").cloned(),
         command_line: typed_settings(matches),
     })
-    .map_err(|error| Failure::from(error).as_usage())?;
+    .map_err(|error| Failure::from(error).into_usage())?;
     if matches.get_flag("print-config") {
         return out.write(&settings.to_toml());
     }
     if cfg!(debug_assertions) {
-        eprintln!("note: this is a debug build; `cargo run --release` is faster");
+        tell("note: this is a debug build; `cargo run --release` is faster");
     }
     Err(Failure::run("this build has no trainer yet"))
 }
