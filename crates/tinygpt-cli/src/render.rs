@@ -8,6 +8,8 @@ use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
+const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
+
 /// One optimizer step.
 pub struct StepReport {
     pub iter: u64,
@@ -41,13 +43,13 @@ impl<'a> Renderer<'a> {
     pub fn new(out: &'a mut Out, start: u64, end: u64, log_interval: u64) -> Self {
         let live = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
         let bar = live.then(|| {
-            let style = ProgressStyle::with_template("{bar:20} {pos}/{len}  {msg}  {eta} left");
+            let style = ProgressStyle::with_template(LIVE);
             ProgressBar::new(end)
                 .with_position(start)
                 .with_style(style.expect("the template is well formed"))
         });
         if let Some(bar) = &bar {
-            // What an earlier session did says nothing of how long the rest takes.
+            // What an earlier start did says nothing of how long the rest takes.
             bar.reset_eta();
         }
         Self { out, bar, log_interval, val_loss: None }
@@ -130,6 +132,11 @@ mod tests {
         assert_eq!(evaluation_line(&evaluation), "step 250: train loss 1.9000, val loss 2.0000\n");
         evaluation.val_loss = None;
         assert!(!evaluation_line(&evaluation).contains("NaN"));
+    }
+
+    #[test]
+    fn the_live_line_is_well_formed() {
+        assert!(ProgressStyle::with_template(LIVE).is_ok());
     }
 
     #[test]
