@@ -1,3 +1,83 @@
-//! The program `tinygpt`.
+//! The program `tinygpt`: one table of verbs, one file per verb.
+//!
+//! Exit codes: 0 for success and for a reader that stopped reading, 1 for a failed run, 2 for bad
+//! usage. Errors are `error:` and `hint:` lines on standard error.
+#![forbid(unsafe_code)]
 
-fn main() {}
+mod anatomy;
+mod args;
+mod failure;
+mod out;
+#[expect(dead_code, reason = "`train` renders once the trainer is joined")]
+mod render;
+mod verbs;
+
+use clap::{ArgMatches, Command};
+use failure::Failure;
+use out::Out;
+use std::process::ExitCode;
+use verbs::{check, completions, eval, info, sample, train};
+
+/// Name, purpose, arguments, action.
+type Verb =
+    (&'static str, &'static str, fn(Command) -> Command, fn(&ArgMatches, &mut Out) -> Outcome);
+
+/// What a verb comes to.
+type Outcome = Result<(), Failure>;
+
+const VERBS: &[Verb] = &[
+    ("train", "Train a model on a text, and resume", train::arguments, train::run),
+    ("sample", "Write text with a trained model", sample::arguments, sample::run),
+    ("eval", "Measure a trained model on its text", eval::arguments, eval::run),
+    ("info", "Every shape, count and byte of a model", info::arguments, info::run),
+    ("check", "Test the facts a GPT stands on, on your machine", check::arguments, check::run),
+    ("completions", "Tab completion for your shell", completions::arguments, completions::run),
+];
+
+const FIRST_STEPS: &str = "\
+Start here:
+  tinygpt train                        learn Shakespeare's letters, in minutes
+  tinygpt sample                       write some
+  tinygpt info                         see every shape in the model
+  tinygpt train my.txt --n-layer 6     your text, your model
+
+A flag may be written --n-layer 6, --n-layer=6 or --n_layer=6. `tinygpt VERB --help` explains a verb.";
+
+/// The command line as a whole.
+fn program() -> Command {
+    let program = Command::new("tinygpt")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("A GPT from scratch: train it on a text, sample from it, look inside.")
+        .after_help(FIRST_STEPS)
+        .max_term_width(100)
+        .subcommand_value_name("VERB")
+        .subcommand_help_heading("Verbs")
+        .disable_help_subcommand(true);
+    VERBS.iter().fold(program, |program, (name, about, arguments, _)| {
+        program.subcommand(arguments(Command::new(*name).about(*about)))
+    })
+}
+
+fn main() -> ExitCode {
+    let mut out = Out::new();
+    match act(&mut out) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}
+
+fn act(out: &mut Out) -> Outcome {
+    let mut program = program();
+    let matches = match program.try_get_matches_from_mut(args::normalised(std::env::args_os())) {
+        Ok(matches) => matches,
+        Err(message) if !message.use_stderr() => return out.write_help(&message),
+        Err(mistake) => return Err(failure::usage(&mistake)),
+    };
+    match matches.subcommand() {
+        None => out.write(&program.render_help().to_string()),
+        Some((name, matches)) => {
+            let (.., run) = VERBS.iter().find(|(verb, ..)| *verb == name).expect("clap knows them");
+            run(matches, out)
+        }
+    }
+}

@@ -8,9 +8,11 @@ pub mod tokenizer;
 pub mod data;
 pub mod model;
 pub mod optim;
+pub mod run;
 
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
 pub use error::{Error, Result};
 pub use model::Gpt;
 pub use tokenizer::{Tokenizer, TokenizerKind};
+pub use run::{Layers, Settings};

@@ -1,0 +1,120 @@
+//! What the verbs' command lines have in common.
+
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgMatches, Command, value_parser};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use tinygpt::run::keys::{Group, KEYS, Key};
+use tinygpt::run::{Layers, Settings, read::PRESETS};
+
+/// The words typed, with `_` made `-` in the names of long flags.
+pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut flags_ended = false;
+    let normal = |word: OsString| {
+        flags_ended |= word == "--";
+        match word.to_str() {
+            Some(text) if !flags_ended && text.starts_with("--") => {
+                let (name, value) = text.split_at(text.find('=').unwrap_or(text.len()));
+                (name.replace('_', "-") + value).into()
+            }
+            _ => word,
+        }
+    };
+    words.map(normal).collect()
+}
+
+/// One flag for every setting, under its heading.
+pub fn with_settings(command: Command) -> Command {
+    let defaults = Settings::default().shown();
+    let quick = Settings::resolve(&Layers::default()).unwrap_or_default().shown();
+    Group::ALL.iter().fold(command, |command, group| {
+        let keys = KEYS.iter().filter(|key| key.group == *group);
+        command
+            .next_help_heading(group.title())
+            .args(keys.map(|key| setting(key, &defaults[key.name], &quick[key.name])))
+    })
+}
+
+fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
+    let help = match (default, quick) {
+        ("\"\"", _) => key.help.to_string(),
+        _ if default == quick => format!("{} [default: {default}]", key.help),
+        _ => format!("{} [default: {default}; quick: {quick}]", key.help),
+    };
+    let arg = Arg::new(key.name)
+        .long(key.name.replace('_', "-"))
+        .help(help.replace('"', ""))
+        .allow_negative_numbers(true);
+    let arg = match key.name {
+        "seed" => arg.short('s'),
+        "threads" => arg.short('t'),
+        _ => arg,
+    };
+    if !key.choices.is_empty() {
+        arg.value_name(key.choices.join("|"))
+            .value_parser(PossibleValuesParser::new(key.choices))
+            .hide_possible_values(true)
+    } else if matches!(default, "true" | "false") {
+        arg.value_name("true|false").num_args(0..=1).default_missing_value("true")
+    } else {
+        arg.value_name(if default.starts_with('"') { "PATH" } else { "N" })
+    }
+}
+
+/// The settings that were typed.
+pub fn typed_settings(matches: &ArgMatches) -> Vec<(String, String)> {
+    let typed = |key: &Key| {
+        let value = matches.get_one::<String>(key.name)?;
+        Some((key.name.to_string(), value.clone()))
+    };
+    KEYS.iter().filter_map(typed).collect()
+}
+
+/// `--preset` and `--config`.
+pub fn recipe() -> [Arg; 2] {
+    let names: Vec<_> = PRESETS.iter().map(|(name, _)| *name).collect();
+    [
+        Arg::new("preset")
+            .long("preset")
+            .value_name("NAME")
+            .value_parser(PossibleValuesParser::new(names))
+            .help("The recipe to start from [default: quick]"),
+        Arg::new("config")
+            .long("config")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("A TOML file of settings, laid over the preset and under the flags"),
+    ]
+}
+
+/// The trained model a verb works on, and nanoGPT's other spelling of it.
+pub fn trained() -> [Arg; 2] {
+    [
+        Arg::new("run")
+            .value_name("RUN")
+            .value_parser(value_parser!(PathBuf))
+            .help("A run or checkpoint folder, or a .safetensors file [default: the newest run]"),
+        Arg::new("out-dir")
+            .long("out-dir")
+            .value_name("RUN")
+            .value_parser(value_parser!(PathBuf))
+            .conflicts_with("run")
+            .help("The same, as nanoGPT spells it"),
+    ]
+}
+
+/// What was typed for [`trained`]; none is the newest run.
+pub fn trained_path(matches: &ArgMatches) -> Option<&PathBuf> {
+    matches.get_one("run").or_else(|| matches.get_one("out-dir"))
+}
+
+/// `--threads` for the verbs that do not take every setting.
+pub fn threads() -> Arg {
+    Arg::new("threads")
+        .long("threads")
+        .short('t')
+        .value_name("N")
+        .value_parser(value_parser!(usize))
+        .default_value("0")
+        .help("Threads; 0 takes as many as the machine allows. Any number, same result")
+}

@@ -1,0 +1,156 @@
+//! From the trainer's events to text: nanoGPT's lines in a file or a pipe, a live bar on a terminal.
+//!
+//! `iter 10: loss 3.2439, time 123.45ms, ...` and `step 250: train loss 1.9000, val loss 2.0000`
+//! begin as nanoGPT's do, for everybody who has a script that reads those.
+
+use crate::{Outcome, out::Out};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+use std::time::Duration;
+
+const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
+
+/// One optimizer step.
+pub struct StepReport {
+    pub iter: u64,
+    pub loss: f32,
+    pub lr: f64,
+    pub grad_norm: f32,
+    pub step_ms: f64,
+    pub tokens_per_s: f64,
+    pub elapsed_s: f64,
+    pub tokens: u64,
+}
+
+/// One evaluation.
+pub struct Evaluation {
+    pub iter: u64,
+    pub train_loss: f32,
+    pub val_loss: Option<f32>,
+    pub best: bool,
+}
+
+/// Shows a training run as it happens. A reader that goes away does not stop the run.
+pub struct Renderer<'a> {
+    out: &'a mut Out,
+    bar: Option<ProgressBar>,
+    log_interval: u64,
+    val_loss: Option<f32>,
+}
+
+impl<'a> Renderer<'a> {
+    /// For steps `start..end`; a line every `log_interval` steps, none if 0.
+    pub fn new(out: &'a mut Out, start: u64, end: u64, log_interval: u64) -> Self {
+        let live = std::io::stdout().is_terminal() && std::io::stderr().is_terminal();
+        let bar = live.then(|| {
+            let style = ProgressStyle::with_template(LIVE);
+            ProgressBar::new(end)
+                .with_position(start)
+                .with_style(style.expect("the template is well formed"))
+        });
+        if let Some(bar) = &bar {
+            // What an earlier start did says nothing of how long the rest takes.
+            bar.reset_eta();
+        }
+        Self { out, bar, log_interval, val_loss: None }
+    }
+
+    pub fn step(&mut self, step: &StepReport) -> Outcome {
+        if let Some(bar) = &self.bar {
+            bar.set_position(step.iter);
+            bar.set_message(live_message(step, self.val_loss));
+        } else if self.log_interval > 0 && step.iter.is_multiple_of(self.log_interval) {
+            self.out.write(&step_line(step))?;
+        }
+        Ok(())
+    }
+
+    pub fn evaluation(&mut self, evaluation: &Evaluation) -> Outcome {
+        self.val_loss = evaluation.val_loss.or(self.val_loss);
+        self.text(&evaluation_line(evaluation))
+    }
+
+    /// Anything else there is to say: a sample, where the run is kept.
+    pub fn text(&mut self, text: &str) -> Outcome {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| self.out.write(text)),
+            None => self.out.write(text),
+        }
+    }
+
+    /// Takes the bar away.
+    pub fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn step_line(step: &StepReport) -> String {
+    let StepReport { iter, loss, lr, grad_norm, step_ms, tokens_per_s, elapsed_s, tokens } = step;
+    format!(
+        "iter {iter}: loss {loss:.4}, time {step_ms:.2}ms, {} tok/s, lr {lr:.2e}, \
+         grad norm {grad_norm:.2}, {} tokens in {}\n",
+        HumanCount(*tokens_per_s as u64),
+        HumanCount(*tokens),
+        HumanDuration(Duration::try_from_secs_f64(*elapsed_s).unwrap_or_default()),
+    )
+}
+
+fn evaluation_line(evaluation: &Evaluation) -> String {
+    let Evaluation { iter, train_loss, val_loss, best } = evaluation;
+    let val = val_loss.map_or("no validation".into(), |loss| format!("val loss {loss:.4}"));
+    let best = if *best { ", the best so far" } else { "" };
+    format!("step {iter}: train loss {train_loss:.4}, {val}{best}\n")
+}
+
+fn live_message(step: &StepReport, val_loss: Option<f32>) -> String {
+    let val = val_loss.map_or(String::new(), |loss| format!("  val {loss:.4}"));
+    format!("loss {:.4}{val}  {} tok/s", step.loss, HumanCount(step.tokens_per_s as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_begin_as_nanogpts_do() {
+        let step = StepReport {
+            iter: 10,
+            loss: 3.24391,
+            lr: 1e-3,
+            grad_norm: 0.5,
+            step_ms: 123.451,
+            tokens_per_s: 6213.7,
+            elapsed_s: 61.0,
+            tokens: 7680,
+        };
+        assert!(step_line(&step).starts_with("iter 10: loss 3.2439, time 123.45ms, 6,213 tok/s, "));
+        assert_eq!(live_message(&step, Some(2.0)), "loss 3.2439  val 2.0000  6,213 tok/s");
+        let mut evaluation =
+            Evaluation { iter: 250, train_loss: 1.9, val_loss: Some(2.0), best: false };
+        assert_eq!(evaluation_line(&evaluation), "step 250: train loss 1.9000, val loss 2.0000\n");
+        evaluation.val_loss = None;
+        assert!(!evaluation_line(&evaluation).contains("NaN"));
+    }
+
+    #[test]
+    fn the_live_line_is_well_formed() {
+        assert!(ProgressStyle::with_template(LIVE).is_ok());
+    }
+
+    #[test]
+    fn numbers_that_are_not_finite_are_shown_and_do_not_panic() {
+        let step = StepReport {
+            iter: 1,
+            loss: f32::NAN,
+            lr: f64::NAN,
+            grad_norm: f32::INFINITY,
+            step_ms: f64::NAN,
+            tokens_per_s: f64::INFINITY,
+            elapsed_s: f64::NAN,
+            tokens: u64::MAX,
+        };
+        assert!(step_line(&step).contains("loss NaN"));
+    }
+}

@@ -1,0 +1,8 @@
+//! The verbs: `arguments` says what one takes, `run` does it.
+
+pub mod check;
+pub mod completions;
+pub mod eval;
+pub mod info;
+pub mod sample;
+pub mod train;

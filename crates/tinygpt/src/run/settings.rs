@@ -1,0 +1,389 @@
+//! What a run is told: defaults, then a preset, then a config file, then the command line, each
+//! laid over the last.
+//!
+//! The keys are one flat set ([`super::keys`]). Every resolved value remembers where it came from,
+//! and [`Settings::to_toml`] writes both down, so that a run's `config.toml` explains the run.
+
+use super::keys::{Group, KEYS, Key};
+use super::layers::{Origin, Stack};
+use super::read::{ConfigFile, preset_text, show, typed_value};
+use crate::config::{GptConfig, TrainConfig};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use toml::{Table, Value};
+
+/// The preset of a run that names none.
+pub const DEFAULT_PRESET: &str = "quick";
+
+/// What a token is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenizerKind {
+    /// A character of the text.
+    #[default]
+    Char,
+    /// A byte of its UTF-8.
+    Byte,
+}
+
+/// Which part of the text validates.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Split {
+    /// The end of it: nanoGPT's.
+    #[default]
+    Contiguous,
+    /// Blocks from all over it.
+    Shuffled,
+}
+
+/// What becomes of `\r\n`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Newline {
+    /// It stays two characters.
+    #[default]
+    Keep,
+    /// It becomes `\n`.
+    Normalize,
+}
+
+/// The settings of a run that neither shape the model nor train it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RunSettings {
+    /// What a token is.
+    pub tokenizer: TokenizerKind,
+    /// Share of the text that validates, in [0, 1).
+    pub val_fraction: f64,
+    /// Which share.
+    pub split: Split,
+    /// What becomes of `\r\n`.
+    pub newline: Newline,
+    /// Replace bytes that are not UTF-8 instead of refusing them.
+    pub lossy: bool,
+    /// Threads; 0 takes as many as the machine allows.
+    pub threads: usize,
+    /// Tokens of the sample shown at an evaluation; 0 shows none.
+    pub sample_tokens: usize,
+    /// Folder of the run; empty names it after the preset.
+    pub out_dir: String,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        Self {
+            tokenizer: TokenizerKind::Char,
+            val_fraction: 0.1,
+            split: Split::Contiguous,
+            newline: Newline::Keep,
+            lossy: false,
+            threads: 0,
+            sample_tokens: 200,
+            out_dir: String::new(),
+        }
+    }
+}
+
+/// What the user gave: the layers above the defaults, lowest first.
+#[derive(Clone, Debug, Default)]
+pub struct Layers {
+    /// A preset's name; above the one that `file` may name.
+    pub preset: Option<String>,
+    /// A TOML file of flat keys.
+    pub file: Option<PathBuf>,
+    /// Keys and values as typed.
+    pub command_line: Vec<(String, String)>,
+}
+
+/// Every setting of a run, with its origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// The preset beneath it all.
+    pub preset: String,
+    /// The model. `vocab_size` is 0 until [`Settings::settle_vocab_size`].
+    pub model: GptConfig,
+    /// How to train it.
+    pub train: TrainConfig,
+    /// Everything else.
+    pub run: RunSettings,
+    /// Where each key's value came from.
+    pub origins: BTreeMap<&'static str, Origin>,
+}
+
+impl Settings {
+    /// Lays the layers over the defaults.
+    ///
+    /// # Errors
+    /// A file that cannot be read or is not flat TOML; an unknown key, preset or choice; a value
+    /// of the wrong type; values that cannot work together.
+    pub fn resolve(layers: &Layers) -> Result<Self> {
+        let file = layers.file.as_deref().map(ConfigFile::read).transpose()?;
+        let preset = layers
+            .preset
+            .as_deref()
+            .or(file.as_ref().and_then(|file| file.preset.as_deref()))
+            .unwrap_or(DEFAULT_PRESET);
+        let mut stack = Stack::of(&Settings::default().values());
+        let rows = ConfigFile::parse(preset_text(preset)?, &format!("preset {preset}"))?.settings;
+        stack.lay(rows, Origin::Preset(preset.into()));
+        if let (Some(file), Some(path)) = (&file, &layers.file) {
+            stack.lay(file.settings.clone(), Origin::File(path.clone()));
+        }
+        let typed = layers.command_line.iter();
+        let rows = typed.map(|(key, text)| typed_value(key, text)).collect::<Result<_>>()?;
+        stack.lay(rows, Origin::CommandLine);
+        stack.shorten_warmup();
+        let settings = Self {
+            preset: preset.into(),
+            model: stack.part(),
+            train: stack.part(),
+            run: stack.part(),
+            origins: stack.origins(),
+        };
+        settings.train.check()?;
+        // The tokenizer may still have to say how many tokens there are.
+        let vocab_size = settings.model.vocab_size.max(1);
+        GptConfig { vocab_size, ..settings.model.clone() }.check()?;
+        Ok(settings)
+    }
+
+    /// Takes the tokenizer's size for `vocab_size` when that is 0.
+    ///
+    /// # Errors
+    /// A `vocab_size` too small for the tokenizer.
+    pub fn settle_vocab_size(&mut self, tokenizer: usize) -> Result<()> {
+        match self.model.vocab_size {
+            0 => {
+                self.model.vocab_size = tokenizer;
+                self.origins.insert("vocab_size", Origin::Tokenizer);
+                Ok(())
+            }
+            size if size < tokenizer => Err(Error::config(
+                "vocab_size",
+                size,
+                format!("the text has {tokenizer} different tokens"),
+            )
+            .with_hint("vocab_size = 0 takes as many as the text has")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every key with its value and, as a comment, its origin. Read back, it gives the same values.
+    pub fn to_toml(&self) -> String {
+        let values = self.values();
+        let mut text = String::from("# Every setting of this run, and where it came from.\n");
+        text += &format!("preset = {}\n", Value::from(self.preset.as_str()));
+        for group in Group::ALL {
+            text += &format!("\n# {}\n", group.title());
+            for key in KEYS.iter().filter(|key| key.group == group) {
+                let setting = format!("{} = {}", key.name, show(&values[key.name]));
+                // A comment ends with its line, and a path may hold anything.
+                let origin = self.origins[key.name].to_string().replace(char::is_control, "?");
+                text += &format!("{setting:<36} # {origin}\n");
+            }
+        }
+        text
+    }
+
+    /// Every key's value, as text.
+    pub fn shown(&self) -> BTreeMap<&'static str, String> {
+        let values = self.values();
+        KEYS.iter().map(|key| (key.name, show(&values[key.name]))).collect()
+    }
+
+    /// Through text, not `Value::try_from`, which would make 0.2f32 into 0.20000000298.
+    pub(super) fn values(&self) -> Table {
+        let texts = [
+            toml::to_string(&self.model),
+            toml::to_string(&self.train),
+            toml::to_string(&self.run),
+        ];
+        let text: String = texts.map(|text| text.expect("flat structs are TOML")).concat();
+        text.parse().expect("flat tables joined are a flat table")
+    }
+}
+
+impl Default for Settings {
+    /// The defaults alone, without the default preset.
+    fn default() -> Self {
+        Self {
+            preset: String::new(),
+            model: GptConfig { vocab_size: 0, ..Default::default() },
+            train: TrainConfig::default(),
+            run: RunSettings::default(),
+            origins: KEYS.iter().map(|key| (key.name, Origin::Default)).collect(),
+        }
+    }
+}
+
+/// A setting that two runs, or two halves of one, do not share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Which.
+    pub key: &'static Key,
+    /// Its value before.
+    pub old: String,
+    /// Its value now.
+    pub new: String,
+}
+
+/// Every setting that differs, in the table's order.
+pub fn diff(old: &Settings, new: &Settings) -> Vec<Change> {
+    let (mut old, mut new) = (old.shown(), new.shown());
+    let mut take = |key: &'static Key| {
+        let values = (old.remove(key.name)?, new.remove(key.name)?);
+        (values.0 != values.1).then_some(Change { key, old: values.0, new: values.1 })
+    };
+    KEYS.iter().filter_map(&mut take).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::read::PRESETS;
+    use super::*;
+
+    fn resolve(preset: Option<&str>, file: Option<&str>, flags: &[(&str, &str)]) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("my.toml");
+        let layers = Layers {
+            preset: preset.map(Into::into),
+            file: file.map(|text| std::fs::write(&path, text).map(|()| path.clone()).unwrap()),
+            command_line: flags.iter().map(|&(k, v)| (k.into(), v.into())).collect(),
+        };
+        Settings::resolve(&layers).unwrap()
+    }
+
+    #[test]
+    fn the_table_and_the_structs_hold_the_same_keys() {
+        let values = Settings::default().values();
+        let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
+        assert!(values.keys().all(|key| names.contains(&key.as_str())), "{values:?}");
+        assert_eq!(values.len(), names.len());
+        for key in KEYS {
+            for choice in key.choices {
+                let settings = resolve(None, None, &[(key.name, choice)]);
+                assert_eq!(settings.values()[key.name].as_str(), Some(*choice));
+            }
+        }
+    }
+
+    #[test]
+    fn each_layer_covers_the_one_below_and_every_value_knows_its_layer() {
+        let settings = resolve(None, Some("n_head = 2\nn-layer = 3"), &[("n_layer", "6")]);
+        assert_eq!((settings.model.n_embd, settings.model.n_head), (128, 2));
+        assert_eq!(settings.model.n_layer, 6);
+        assert_eq!(settings.origins["n_embd"].to_string(), "preset quick");
+        assert!(settings.origins["n_head"].to_string().ends_with("my.toml"));
+        assert_eq!(settings.origins["n_layer"].to_string(), "command line");
+        assert_eq!(settings.origins["weight_decay"].to_string(), "default");
+    }
+
+    #[test]
+    fn the_command_lines_preset_covers_the_files() {
+        let file = "preset = \"gpt2\"\nn_head = 3";
+        assert_eq!(resolve(None, Some(file), &[]).preset, "gpt2");
+        let settings = resolve(Some("shakespeare-char"), Some(file), &[]);
+        assert_eq!((settings.model.n_embd, settings.model.n_head), (384, 3));
+    }
+
+    #[test]
+    fn every_preset_resolves_and_says_only_what_differs_from_the_defaults() {
+        let defaults = Settings::default().shown();
+        for (name, text) in PRESETS {
+            let shown = resolve(Some(name), None, &[]).shown();
+            for (key, value) in ConfigFile::parse(text, name).unwrap().settings {
+                assert_eq!(shown[key.name], show(&value), "{name}: {}", key.name);
+                assert_ne!(shown[key.name], defaults[key.name], "{name}: {}", key.name);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back_to_equal_values_with_their_origins() {
+        for (preset, _) in PRESETS {
+            let flags = [("dropout", "0.3"), ("adam_eps", "1e-9"), ("out_dir", "a\n\"b\" # c")];
+            let mut settings = resolve(Some(preset), None, &flags);
+            settings.settle_vocab_size(65).unwrap();
+            settings.origins.insert("seed", Origin::File("a\nb = 3".into()));
+            let text = settings.to_toml();
+            let back = resolve(None, Some(&text), &[]);
+            assert_eq!(diff(&settings, &back), []);
+            assert_eq!((&settings.model, &settings.train), (&back.model, &back.train));
+            assert_eq!((&settings.run, &settings.preset), (&back.run, &back.preset));
+            assert!(text.contains("dropout = 0.3 "), "{text}");
+            assert!(text.contains("adam_eps = 1e-9 "), "{text}");
+            assert!(text.contains("# command line\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_cosine_ends_where_training_ends_unless_told_otherwise() {
+        let settings = resolve(None, None, &[("max_iters", "5000")]);
+        assert_eq!(settings.train.lr_decay_iters, 5000);
+        assert_eq!(settings.origins["lr_decay_iters"].to_string(), "follows max_iters");
+        let flags = [("max_iters", "5000"), ("lr_decay_iters", "4000")];
+        assert_eq!(resolve(None, None, &flags).train.lr_decay_iters, 4000);
+        // Resumed for longer, a run whose cosine ended elsewhere keeps its end.
+        let resumed = |old: &str| resolve(None, Some(old), &[("max_iters", "9000")]);
+        assert_eq!(resumed("max_iters = 3000").train.lr_decay_iters, 9000);
+        assert_eq!(resumed("lr_decay_iters = 4000").train.lr_decay_iters, 4000);
+    }
+
+    #[test]
+    fn the_lowest_rate_is_a_tenth_of_the_highest_unless_told_otherwise() {
+        let settings = resolve(None, None, &[("learning_rate", "3e-4")]);
+        assert_eq!(settings.train.min_lr, 3e-5);
+        assert_eq!(settings.origins["min_lr"].to_string(), "follows learning_rate");
+        let flags = [("learning_rate", "3e-4"), ("min_lr", "0")];
+        assert_eq!(resolve(None, None, &flags).train.min_lr, 0.0);
+    }
+
+    #[test]
+    fn a_short_run_shortens_a_recipes_warmup_but_not_the_users() {
+        let settings = resolve(None, None, &[("max_iters", "20")]);
+        assert_eq!(settings.train.warmup_iters, 20);
+        assert_eq!(settings.origins["warmup_iters"].to_string(), "follows lr_decay_iters");
+        let layers = Layers {
+            command_line: vec![
+                ("max_iters".into(), "20".into()),
+                ("warmup-iters".into(), "50".into()),
+            ],
+            ..Default::default()
+        };
+        let error = Settings::resolve(&layers).unwrap_err();
+        assert!(error.to_string().contains("lr_decay_iters = 20"), "{error}");
+    }
+
+    #[test]
+    fn values_that_cannot_work_together_are_refused_before_any_work() {
+        let layers =
+            Layers { command_line: vec![("n_head".into(), "3".into())], ..Default::default() };
+        let error = Settings::resolve(&layers).unwrap_err();
+        assert!(error.to_string().contains("n_embd = 128"), "{error}");
+    }
+
+    #[test]
+    fn the_tokenizer_decides_the_vocabulary_unless_the_user_did() {
+        let mut settings = resolve(None, None, &[]);
+        settings.settle_vocab_size(65).unwrap();
+        assert_eq!(settings.model.vocab_size, 65);
+        settings.settle_vocab_size(60).unwrap();
+        assert_eq!(settings.model.vocab_size, 65);
+        assert!(settings.settle_vocab_size(66).unwrap_err().to_string().contains("66"));
+    }
+
+    #[test]
+    fn a_difference_names_key_old_and_new_and_whether_it_is_the_architecture() {
+        let old = resolve(None, None, &[]);
+        let new = resolve(None, None, &[("n_layer", "6"), ("dropout", "0.1")]);
+        let changes = diff(&old, &new);
+        let told: Vec<_> = changes
+            .iter()
+            .map(|c| (c.key.name, &*c.old, &*c.new, c.key.is_architecture()))
+            .collect();
+        assert_eq!(told, [("n_layer", "4", "6", true), ("dropout", "0.0", "0.1", false)]);
+    }
+}
