@@ -5,7 +5,7 @@
 //! is masked. The log-sum-exp of each row is kept, and the backward recomputes P from it.
 //! Work is shared out by (batch, head); within one, every sum runs in order.
 
-use super::Dims;
+use super::{Dims, dot};
 use crate::dropout::{self, Mask, factors_len};
 use crate::gemm::{Mat, Start, Tile, column_of_tiles, pack_panel, width};
 use crate::par::{Cpu, Shared};
@@ -350,14 +350,4 @@ fn backward_row<S: Simd>(s: S, p: &mut [f32], ds: &mut [f32], factors: Option<&[
     }
     p[end..].fill(0.0);
     ds[end..].fill(0.0);
-}
-
-#[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let whole = a.len() / S::LANES * S::LANES;
-    let mut sum = s.splat(0.0);
-    for at in (0..whole).step_by(S::LANES) {
-        sum = s.mul_add(s.load(&a[at..]), s.load(&b[at..]), sum);
-    }
-    s.sum(s.mul_add(s.load_part(&a[whole..]), s.load_part(&b[whole..]), sum))
 }

@@ -1,4 +1,5 @@
-//! Causal multi-head attention, twice: one to learn from ([`naive`]), one to train with ([`fused`]).
+//! Causal multi-head attention: one to learn from ([`naive`]), one to train with ([`fused`]), one to
+//! generate with ([`cached`]).
 //!
 //! ```text
 //! s[b, h, i, j] = Σ_d q[b, i, h, d] k[b, j, h, d] / √D
@@ -9,11 +10,24 @@
 //! head h has columns `h D .. (h + 1) D` of each. Derivation: `docs/math/attention.md`. Sources: Vaswani et
 //! al., "Attention is all you need" (2017); the block-wise form after Dao et al., "FlashAttention" (2022).
 
+pub mod cached;
 pub mod fused;
 pub mod naive;
 
+use crate::simd::Simd;
+
 /// `(B, T, C, H)`
 pub type Dims = (usize, usize, usize, usize);
+
+#[inline(always)]
+fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let whole = a.len() / S::LANES * S::LANES;
+    let mut sum = s.splat(0.0);
+    for at in (0..whole).step_by(S::LANES) {
+        sum = s.mul_add(s.load(&a[at..]), s.load(&b[at..]), sum);
+    }
+    s.sum(s.mul_add(s.load_part(&a[whole..]), s.load_part(&b[whole..]), sum))
+}
 
 #[cfg(test)]
 mod tests {

@@ -55,7 +55,7 @@ pub fn fill(
     tokens: &Tokens,
     starts: impl ExactSizeIterator<Item = usize>,
     idx: &mut [u32],
-    targets: &mut [u32],
+    targets: &mut [i32],
 ) -> Result<()> {
     let windows = starts.len();
     assert_eq!(idx.len(), targets.len(), "idx and targets differ in length");
@@ -68,9 +68,11 @@ pub fn fill(
     let rows = idx.chunks_exact_mut(block_size).zip(targets.chunks_exact_mut(block_size));
     for (start, (idx, targets)) in starts.zip(rows) {
         tokens.read(start, idx)?;
-        let (last, first) = targets.split_last_mut().expect("block_size is at least 1");
-        first.copy_from_slice(&idx[1..]);
-        tokens.read(start + block_size, std::slice::from_mut(last))?;
+        let mut after = [0];
+        tokens.read(start + block_size, &mut after)?;
+        for (target, next) in targets.iter_mut().zip(idx[1..].iter().chain(&after)) {
+            *target = *next as i32;
+        }
     }
     Ok(())
 }
@@ -145,12 +147,12 @@ mod tests {
                 seed, WindowStream::EvalVal, step, i as u32, tokens.len(), block_size,
             ));
             let mut idx = vec![0; block_size * windows as usize];
-            let mut targets = idx.clone();
+            let mut targets = vec![0i32; idx.len()];
             fill(&tokens, starts.clone(), &mut idx, &mut targets).unwrap();
             for (row, start) in idx.chunks(block_size).zip(starts) {
                 prop_assert!(row.iter().copied().eq((start as u32..).take(block_size)));
             }
-            prop_assert!(idx.iter().zip(&targets).all(|(&x, &y)| y == x + 1));
+            prop_assert!(idx.iter().zip(&targets).all(|(&x, &y)| y == x as i32 + 1));
         }
 
         #[test]
@@ -167,7 +169,7 @@ mod tests {
                 prop_assert_eq!(idx[0] as usize, window.start);
                 predicted.extend(targets);
             }
-            prop_assert!(predicted.into_iter().eq(1..size as u32));
+            prop_assert!(predicted.into_iter().eq(1..size as i32));
         }
     }
 }

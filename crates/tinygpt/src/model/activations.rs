@@ -93,7 +93,6 @@ impl Activations {
         self.branch.resize(n * c);
         self.ln_f.resize(n * c);
         self.ln_f_stat.resize(n * 2);
-        self.logits.resize(n * config.vocab_size);
         self.losses.resize(n);
         self.logits_lse.resize(n);
     }

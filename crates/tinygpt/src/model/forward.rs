@@ -3,11 +3,11 @@
 use super::{Dropout, Gpt};
 use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
 
-/// Fills `gpt.acts` up to the logits, from `idx` (B, T).
+/// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T).
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
-pub(super) fn forward(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
+pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
     let Gpt { config, params, acts: a, cpu, attention, .. } = gpt;
-    let (n, c, h, v) = (b * t, config.n_embd, config.n_head, config.vocab_size);
+    let (n, c, h) = (b * t, config.n_embd, config.n_head);
     a.shape(config, *attention, (b, t));
 
     embedding::forward(cpu, &mut a.x[0], idx, params.wte(), params.wpe(), 0, (b, t, c)); // (B, T, C)
@@ -55,12 +55,19 @@ pub(super) fn forward(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize,
     layernorm::forward(
         cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (n, c),
     ); //                                                                                   (B, T, C)
-    linear::forward(
-        cpu, &mut a.logits, &a.ln_f, params.unembedding(), None, (n, c, v),
-    ); //                                                                                   (B, T, V)
+}
+
+/// The logits of every position, after [`trunk`].
+#[rustfmt::skip]
+pub(super) fn logits(gpt: &mut Gpt, n: usize) {
+    let Gpt { config, params, acts: a, cpu, .. } = gpt;
+    let (c, v) = (config.n_embd, config.vocab_size);
+    a.logits.resize(n * v);
+    linear::forward(cpu, &mut a.logits, &a.ln_f, params.unembedding(), None, (n, c, v)); // (B, T, V)
 }
 
 /// The sum (not the mean) of the losses at `targets` (B, T), -1 counting nothing.
+#[rustfmt::skip]
 pub(super) fn loss(gpt: &mut Gpt, targets: &[i32]) -> f64 {
     let (a, n, v) = (&mut gpt.acts, targets.len(), gpt.config.vocab_size);
     cross_entropy::forward(&gpt.cpu, &mut a.losses, &mut a.logits_lse, &a.logits, targets, (n, v)); //                                                                                   (B, T)

@@ -6,7 +6,7 @@ mod activations;
 mod attention;
 mod backward;
 mod dropout;
-mod forward;
+pub(crate) mod forward;
 pub mod reference;
 pub mod tensors;
 
@@ -27,10 +27,10 @@ pub(crate) const DROPOUT_STREAM: u32 = 16;
 /// A GPT: parameters, gradients, the activations of the last forward pass, and a processor.
 pub struct Gpt {
     config: GptConfig,
-    params: Params,
+    pub(crate) params: Params,
     grads: Params,
-    acts: Activations,
-    cpu: Cpu,
+    pub(crate) acts: Activations,
+    pub(crate) cpu: Cpu,
     attention: Attention,
     /// What the last forward pass saw, for [`Gpt::backward`].
     seen: Option<Seen>,
@@ -127,7 +127,7 @@ impl Gpt {
         dims @ (b, t): (usize, usize),
     ) -> Result<(&[f32], Option<f32>)> {
         self.check_batch(idx, targets, dims)?;
-        forward::forward(self, idx, Dropout::NONE, dims);
+        self.run_forward(idx, Dropout::NONE, dims);
         let loss = targets.map(|targets| {
             self.seen = Some(Seen { idx: idx.into(), targets: targets.into(), dims: (b, t) });
             let valid = targets.iter().filter(|&&target| target != -1).count();
@@ -180,7 +180,7 @@ impl Gpt {
         dims: (usize, usize),
     ) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        forward::forward(self, idx, drop, dims);
+        self.run_forward(idx, drop, dims);
         let loss = forward::loss(self, targets);
         backward::backward(self, idx, targets, scale, drop, dims);
         Ok(loss)
@@ -192,7 +192,7 @@ impl Gpt {
     /// As for [`forward`](Self::forward).
     pub fn loss_sum(&mut self, idx: &[u32], targets: &[i32], dims: (usize, usize)) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        forward::forward(self, idx, Dropout::NONE, dims);
+        self.run_forward(idx, Dropout::NONE, dims);
         Ok(forward::loss(self, targets))
     }
 
@@ -203,6 +203,11 @@ impl Gpt {
     pub fn attention_probabilities(&self, l: usize) -> &[f32] {
         assert!(self.attention != Attention::Fused, "the fused attention keeps no probabilities");
         &self.acts.h[l].seen
+    }
+
+    fn run_forward(&mut self, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
+        forward::trunk(self, idx, drop, (b, t));
+        forward::logits(self, b * t);
     }
 
     pub(crate) fn split_for_optimizer(&mut self) -> (&mut Params, &Params, &Cpu) {

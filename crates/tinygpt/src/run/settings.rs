@@ -8,7 +8,9 @@ use super::keys::{Group, KEYS, Key};
 use super::layers::{Origin, Stack};
 use super::read::{ConfigFile, preset_text, show, typed_value};
 use crate::config::{GptConfig, TrainConfig};
+use crate::data::{Newline, Split};
 use crate::error::{Error, Result};
+use crate::tokenizer::TokenizerKind;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,39 +18,6 @@ use toml::{Table, Value};
 
 /// The preset of a run that names none.
 pub const DEFAULT_PRESET: &str = "quick";
-
-/// What a token is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerKind {
-    /// A character of the text.
-    #[default]
-    Char,
-    /// A byte of its UTF-8.
-    Byte,
-}
-
-/// Which part of the text validates.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Split {
-    /// The end of it: nanoGPT's.
-    #[default]
-    Contiguous,
-    /// Blocks from all over it.
-    Shuffled,
-}
-
-/// What becomes of `\r\n`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Newline {
-    /// It stays two characters.
-    #[default]
-    Keep,
-    /// It becomes `\n`.
-    Normalize,
-}
 
 /// The settings of a run that neither shape the model nor train it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,0 +1,70 @@
+//! Writing text: tokens in, logits, one token chosen, and again.
+
+mod decode;
+mod sampler;
+
+use crate::error::{Error, Result};
+use crate::model::Gpt;
+use decode::Cache;
+pub use sampler::{Sampler, Sampling};
+use std::ops::ControlFlow;
+
+/// The random stream of sampling (see `model::INIT_STREAM`).
+const SAMPLE_STREAM: u32 = 10;
+
+impl Gpt {
+    /// `idx` and up to `max_new_tokens` more, each chosen from the logits after the last block_size
+    /// tokens before it.
+    ///
+    /// ```
+    /// use tinygpt::{Gpt, GptConfig, Sampling};
+    /// let config = GptConfig { vocab_size: 11, block_size: 8, n_layer: 1, n_head: 2, n_embd: 16, ..GptConfig::default() };
+    /// let text = Gpt::new(config, 1337)?.generate(&[1, 2], 20, &Sampling::greedy())?;
+    /// assert_eq!((text.len(), &text[..2]), (22, &[1, 2][..]));
+    /// # Ok::<(), tinygpt::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`generate_with`](Self::generate_with).
+    pub fn generate(
+        &mut self,
+        idx: &[u32],
+        max_new_tokens: usize,
+        sampling: &Sampling,
+    ) -> Result<Vec<u32>> {
+        let mut sampler = Sampler::new(sampling, 0)?;
+        self.generate_with(idx, max_new_tokens, &mut sampler, |_| ControlFlow::Continue(()))
+    }
+
+    /// The same with a sampler of your own, and `on_token` called with each new token as it comes;
+    /// `Break` ends the text after that token.
+    ///
+    /// # Errors
+    /// An empty `idx`, an id outside the vocabulary, settings that cannot work, logits that are not finite.
+    pub fn generate_with(
+        &mut self,
+        idx: &[u32],
+        max_new_tokens: usize,
+        sampler: &mut Sampler,
+        mut on_token: impl FnMut(u32) -> ControlFlow<()>,
+    ) -> Result<Vec<u32>> {
+        let v = self.config().vocab_size;
+        if idx.is_empty() {
+            return Err(Error::data("idx", "has no token to go on from"));
+        }
+        if let Some((at, id)) = idx.iter().enumerate().find(|&(_, &id)| id as usize >= v) {
+            return Err(Error::data("idx", format!("token id {id} at offset {at} >= vocab_size {v}")));
+        }
+        let mut tokens = idx.to_vec();
+        tokens.reserve(max_new_tokens.min(1 << 20));
+        let mut cache = Cache::new(self);
+        for _ in 0..max_new_tokens {
+            let token = sampler.pick(cache.logits(self, &tokens))?;
+            tokens.push(token);
+            if on_token(token).is_break() {
+                break;
+            }
+        }
+        Ok(tokens)
+    }
+}

@@ -1,0 +1,214 @@
+//! Logits -> one token: temperature, top-k, top-p, min-p, and a draw.
+
+use crate::error::{Error, Result};
+use tinygpt_kernels::rng::Stream;
+
+/// How the next token is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Logits are divided by this; 0 takes the most likely token, the lowest id on a tie.
+    pub temperature: f64,
+    /// Keep the k most likely tokens and those as likely as the k-th; 0 keeps all.
+    pub top_k: usize,
+    /// Keep the fewest most likely tokens whose probabilities reach this sum (Holtzman et al., "The
+    /// curious case of neural text degeneration", 2020); 1 keeps all, the best is always kept.
+    pub top_p: f64,
+    /// Keep tokens at least this share as likely as the best; 0 keeps all.
+    pub min_p: f64,
+    /// Whence the draws come.
+    pub seed: u64,
+    /// Only ids below this are drawn: the tokenizer's size, when the model's vocabulary is padded.
+    pub vocab_size: usize,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1337, vocab_size: usize::MAX }
+    }
+}
+
+impl Sampling {
+    /// Always the most likely token.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
+
+    /// Says the first thing that cannot work.
+    pub fn check(&self) -> Result<()> {
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            return Err(Error::config("temperature", self.temperature, "must be 0 or more")
+                .with_hint("0 is greedy, 0.8 is usual, above 1 is wild"));
+        }
+        for (key, value) in [("top_p", self.top_p), ("min_p", self.min_p)] {
+            if !(0.0..=1.0).contains(&value) {
+                return Err(Error::config(key, value, "must be in [0, 1]"));
+            }
+        }
+        if self.vocab_size == 0 {
+            return Err(Error::config("vocab_size", 0, "no token could be drawn"));
+        }
+        Ok(())
+    }
+}
+
+/// Chooses tokens one after the other, without allocating after the first.
+pub struct Sampler {
+    sampling: Sampling,
+    stream: Stream,
+    /// (probability, id), the most likely first.
+    kept: Vec<(f64, u32)>,
+}
+
+/// A sum of probabilities this near to `top_p` has reached it: 0.5 + 0.3 reaches 0.8.
+const REACHED: f64 = 1e-6;
+
+impl Sampler {
+    /// The sampler of the `index`-th text under the settings' seed.
+    ///
+    /// # Errors
+    /// Settings that cannot work.
+    pub fn new(sampling: &Sampling, index: u32) -> Result<Self> {
+        sampling.check()?;
+        let stream = Stream::new(sampling.seed, super::SAMPLE_STREAM, index);
+        Ok(Self { sampling: sampling.clone(), stream, kept: Vec::new() })
+    }
+
+    /// One token from `logits` (V).
+    ///
+    /// # Errors
+    /// A logit that is NaN or infinite.
+    pub fn pick(&mut self, logits: &[f32]) -> Result<u32> {
+        if let Some((id, &value)) = logits.iter().enumerate().find(|(_, x)| !x.is_finite()) {
+            let what = format!("the logit of token {id}");
+            let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";
+            return Err(Error::NotFinite { what, value, hint: Some(hint.into()) });
+        }
+        let Sampling { temperature, top_k, top_p, min_p, vocab_size, .. } = self.sampling;
+        let logits = &logits[..logits.len().min(vocab_size)];
+        let best = logits.iter().fold(f32::NEG_INFINITY, |best, &x| best.max(x));
+        if temperature == 0.0 {
+            let id = logits.iter().position(|&x| x == best).expect("there is a best logit");
+            return Ok(id as u32);
+        }
+        // Subtracting the best first: the exponent never overflows, however small the temperature.
+        let weight = |x: f32| ((x as f64 - best as f64) / temperature).exp();
+        self.kept.clear();
+        self.kept.extend(logits.iter().enumerate().map(|(id, &x)| (weight(x), id as u32)));
+        self.kept.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        if top_k > 0 && top_k < self.kept.len() {
+            let kth = self.kept[top_k - 1].0;
+            self.kept.retain(|&(p, _)| p >= kth);
+        }
+        if top_p < 1.0 {
+            let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
+            let mut sum = 0.0;
+            let reached = self.kept.iter().position(|(p, _)| {
+                sum += p / total;
+                sum >= top_p - REACHED
+            });
+            self.kept.truncate(reached.map_or(self.kept.len(), |last| last + 1));
+        }
+        let least = min_p * self.kept[0].0;
+        self.kept.retain(|&(p, _)| p >= least);
+        let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
+        let mut left = self.stream.uniform() * total;
+        let drawn = self.kept.iter().find(|(p, _)| {
+            left -= p;
+            left < 0.0
+        });
+        Ok(drawn.or(self.kept.last()).expect("the best token is always kept").1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which tokens ever come up in many draws from `probabilities`.
+    fn support(sampling: &Sampling, probabilities: &[f32]) -> Vec<u32> {
+        let logits: Vec<f32> = probabilities.iter().map(|p| p.ln()).collect();
+        let mut sampler = Sampler::new(sampling, 0).unwrap();
+        let mut seen: Vec<u32> = (0..5000).map(|_| sampler.pick(&logits).unwrap()).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        seen
+    }
+
+    const P: [f32; 4] = [0.3, 0.1, 0.1, 0.5];
+
+    fn with(change: impl FnOnce(&mut Sampling)) -> Sampling {
+        let mut sampling = Sampling::default();
+        change(&mut sampling);
+        sampling
+    }
+
+    #[test]
+    fn each_filter_keeps_exactly_what_it_says() {
+        for (sampling, kept) in [
+            (with(|_| {}), vec![0, 1, 2, 3]),
+            (with(|s| s.top_k = 1), vec![3]),
+            (with(|s| s.top_k = 2), vec![0, 3]),
+            (with(|s| s.top_k = 3), vec![0, 1, 2, 3]), // a tie at the k-th
+            (with(|s| s.top_k = 4), vec![0, 1, 2, 3]),
+            (with(|s| s.top_k = 200), vec![0, 1, 2, 3]),
+            (with(|s| s.top_p = 0.0), vec![3]),
+            (with(|s| s.top_p = 0.5), vec![3]),
+            (with(|s| s.top_p = 0.8), vec![0, 3]),
+            (with(|s| s.top_p = 0.81), vec![0, 1, 3]),
+            (with(|s| s.top_p = 1.0), vec![0, 1, 2, 3]),
+            (with(|s| s.min_p = 0.5), vec![0, 3]),
+            (with(|s| s.min_p = 1.0), vec![3]),
+            (with(|s| s.temperature = 1e-8), vec![3]),
+            (with(|s| s.vocab_size = 2), vec![0, 1]),
+            (Sampling::greedy(), vec![3]),
+        ] {
+            assert_eq!(support(&sampling, &P), kept, "{sampling:?}");
+        }
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        let logits: Vec<f32> = P.iter().map(|p| p.ln()).collect();
+        let mut sampler = Sampler::new(&Sampling::default(), 0).unwrap();
+        let mut counts = [0.0; 4];
+        for _ in 0..40_000 {
+            counts[sampler.pick(&logits).unwrap() as usize] += 1.0 / 40_000.0;
+        }
+        assert!(counts.iter().zip(P).all(|(count, p)| (count - p).abs() < 0.01), "{counts:?}");
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_id_of_a_tie() {
+        let mut sampler = Sampler::new(&Sampling::greedy(), 0).unwrap();
+        assert_eq!(sampler.pick(&[1.0, 5.0, 5.0]).unwrap(), 1);
+        assert_eq!(sampler.pick(&[-7.0; 3]).unwrap(), 0);
+    }
+
+    #[test]
+    fn impossible_settings_and_logits_are_errors() {
+        for (key, sampling) in [
+            ("temperature", with(|s| s.temperature = -1.0)),
+            ("temperature", with(|s| s.temperature = f64::NAN)),
+            ("top_p", with(|s| s.top_p = 1.5)),
+            ("min_p", with(|s| s.min_p = -0.1)),
+        ] {
+            let error = Sampler::new(&sampling, 0).err().unwrap().to_string();
+            assert!(error.starts_with(key), "{error}");
+        }
+        for bad in [f32::NAN, f32::INFINITY] {
+            let mut sampler = Sampler::new(&Sampling::default(), 0).unwrap();
+            let error = sampler.pick(&[0.0, bad]).unwrap_err().to_string();
+            assert!(error.contains("token 1") && error.contains("not finite"), "{error}");
+        }
+    }
+
+    #[test]
+    fn texts_of_one_seed_differ_and_repeat() {
+        let draw = |index| {
+            let mut sampler = Sampler::new(&Sampling::default(), index).unwrap();
+            (0..20).map(|_| sampler.pick(&[0.0; 50]).unwrap()).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(0), draw(0));
+        assert_ne!(draw(0), draw(1));
+    }
+}

@@ -1,0 +1,250 @@
+//! Training: draw windows, forward, backward, AdamW, and now and then an evaluation.
+//!
+//! A [`Trainer`] does one thing at a time when told to and keeps no files; `run` drives it and writes
+//! the run's folder. Every batch is a function of (seed, step), so a step after a resume is the step
+//! that would have come.
+
+mod report;
+
+use crate::checkpoint::{Progress, StateRef, TrainState};
+use crate::config::TrainConfig;
+use crate::data::{Dataset, Tokens, WindowStream, fill, walk, window_start};
+use crate::error::{Error, Result};
+use crate::model::{Dropout, Gpt};
+use crate::optim::{AdamW, learning_rate};
+pub use report::{Evaluation, StepReport};
+use std::time::Instant;
+
+/// Tokens computed at a time: enough to keep every product busy, few enough that their activations
+/// stay small. The result does not depend on it.
+const MICRO_BATCH_TOKENS: usize = 2048;
+/// Most floats of logits at a time.
+const MICRO_BATCH_LOGITS: usize = 1 << 26;
+
+/// A model in training.
+pub struct Trainer {
+    gpt: Gpt,
+    optimizer: AdamW,
+    data: Dataset,
+    config: TrainConfig,
+    progress: Progress,
+    idx: Vec<u32>,
+    targets: Vec<i32>,
+}
+
+impl Trainer {
+    /// A trainer at step 0.
+    ///
+    /// # Errors
+    /// A configuration that cannot work, a split shorter than the context, a vocabulary larger than the
+    /// model's.
+    pub fn new(gpt: Gpt, data: Dataset, config: TrainConfig) -> Result<Self> {
+        let optimizer = AdamW::new(&gpt);
+        let progress = Progress {
+            step: 0,
+            best_val_loss: None,
+            stale_evals: 0,
+            last_eval: None,
+            tokens: 0,
+            elapsed_s: 0.0,
+            train: config.clone(),
+        };
+        Self::at(gpt, optimizer, data, config, progress)
+    }
+
+    /// A trainer that goes on from a checkpoint, under a possibly changed configuration.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn resume(gpt: Gpt, state: TrainState, data: Dataset, config: TrainConfig) -> Result<Self> {
+        let TrainState { progress, exp_avg, exp_avg_sq } = state;
+        let optimizer = AdamW::resumed(exp_avg, exp_avg_sq, progress.step);
+        let progress = Progress { train: config.clone(), ..progress };
+        Self::at(gpt, optimizer, data, config, progress)
+    }
+
+    fn at(
+        gpt: Gpt,
+        optimizer: AdamW,
+        data: Dataset,
+        config: TrainConfig,
+        progress: Progress,
+    ) -> Result<Self> {
+        config.check()?;
+        let (vocabulary, v) = (data.tokenizer.vocab_size(), gpt.config().vocab_size);
+        if vocabulary > v {
+            return Err(Error::config(
+                "vocab_size",
+                v,
+                format!("the tokenizer of {} has {vocabulary} tokens", data.source),
+            ));
+        }
+        data.check(gpt.config().block_size)?;
+        let (t, sequences) = (gpt.config().block_size, config.sequences_per_step());
+        let most = MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / v);
+        let room = (most / t).clamp(1, sequences) * t;
+        let (idx, targets) = (vec![0; room], vec![0; room]);
+        Ok(Self { gpt, optimizer, data, config, progress, idx, targets })
+    }
+
+    /// The model.
+    pub fn gpt(&mut self) -> &mut Gpt {
+        &mut self.gpt
+    }
+
+    /// The data.
+    pub fn data(&self) -> &Dataset {
+        &self.data
+    }
+
+    /// How it trains.
+    pub fn config(&self) -> &TrainConfig {
+        &self.config
+    }
+
+    /// How far it has come.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// What a checkpoint holds beside the model.
+    pub fn state(&self) -> (&Gpt, StateRef<'_>) {
+        let AdamW { exp_avg, exp_avg_sq, .. } = &self.optimizer;
+        (&self.gpt, StateRef { progress: &self.progress, exp_avg, exp_avg_sq })
+    }
+
+    /// One optimizer step. The loss is that of the whole batch before the step.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] when the loss or the gradient is not finite: the parameters are then those
+    /// before the step. A token file that cannot be read.
+    pub fn step(&mut self) -> Result<StepReport> {
+        let started = Instant::now();
+        let (step, t) = (self.progress.step, self.gpt.config().block_size);
+        let sequences = self.config.sequences_per_step();
+        let scale = 1.0 / (sequences * t) as f32;
+        let (seed, p) = (self.config.seed, self.gpt.config().dropout);
+        let train = &self.data.train;
+        let start = |i: usize| window_start(seed, WindowStream::Train, step, i as u32, train.len(), t);
+
+        self.gpt.zero_grad();
+        let mut loss = 0.0;
+        let part = self.idx.len() / t;
+        for first in (0..sequences).step_by(part) {
+            let b = part.min(sequences - first);
+            let (idx, targets) = (&mut self.idx[..b * t], &mut self.targets[..b * t]);
+            fill(train, (first..first + b).map(start), idx, targets)?;
+            let drop = Dropout::new(p, seed, step, first * t);
+            loss += self.gpt.accumulate(idx, targets, scale, drop, (b, t))?;
+        }
+        let loss = (loss / (sequences * t) as f64) as f32;
+        let lr = learning_rate(&self.config, step);
+        finite("loss", loss, step)?;
+        let grad_norm = self.optimizer.step(&mut self.gpt, &self.config, lr);
+        finite("gradient norm", grad_norm, step)?;
+
+        let seconds = started.elapsed().as_secs_f64();
+        let tokens = (sequences * t) as u64;
+        self.progress.step += 1;
+        self.progress.tokens += tokens;
+        self.progress.elapsed_s += seconds;
+        Ok(StepReport {
+            iter: step,
+            loss,
+            lr,
+            grad_norm,
+            step_ms: seconds * 1e3,
+            tokens_per_s: tokens as f64 / seconds,
+            elapsed_s: self.progress.elapsed_s,
+            tokens: self.progress.tokens,
+        })
+    }
+
+    /// The losses of both splits as they are now: over the same `eval_iters` random batches each time, or
+    /// over everything with `eval_full`. No dropout, and no training batch is disturbed.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`]; a token file that cannot be read.
+    pub fn evaluate(&mut self) -> Result<Evaluation> {
+        let step = self.progress.step;
+        let train_loss = self.split_loss(WindowStream::EvalTrain)?;
+        finite("training loss", train_loss, step)?;
+        let val_loss = match self.data.val {
+            Some(_) => Some(self.split_loss(WindowStream::EvalVal)?),
+            None => None,
+        };
+        // Without a validation split every checkpoint is better than the one before.
+        let best = match (val_loss, self.progress.best_val_loss) {
+            (Some(loss), Some(best)) => loss < best,
+            _ => true,
+        };
+        if let Some(loss) = val_loss {
+            finite("validation loss", loss, step)?;
+        }
+        if best {
+            self.progress.best_val_loss = val_loss;
+        }
+        self.progress.stale_evals = if best { 0 } else { self.progress.stale_evals + 1 };
+        self.progress.last_eval = Some(step);
+        Ok(Evaluation { iter: step, train_loss, val_loss, best })
+    }
+
+    fn split_loss(&mut self, stream: WindowStream) -> Result<f32> {
+        let tokens = match (stream, &self.data.val) {
+            (WindowStream::EvalVal, Some(val)) => val,
+            _ => &self.data.train,
+        };
+        if self.config.eval_full {
+            return exact_loss(&mut self.gpt, tokens, &mut |_, _| {});
+        }
+        let (t, seed) = (self.gpt.config().block_size, self.config.seed);
+        let sequences = self.config.eval_iters * self.config.batch_size;
+        let part = self.idx.len() / t;
+        let mut sum = 0.0;
+        for first in (0..sequences).step_by(part) {
+            let b = part.min(sequences - first);
+            let start = |i: usize| window_start(seed, stream, 0, i as u32, tokens.len(), t);
+            let (idx, targets) = (&mut self.idx[..b * t], &mut self.targets[..b * t]);
+            fill(tokens, (first..first + b).map(start), idx, targets)?;
+            sum += self.gpt.loss_sum(idx, targets, (b, t))?;
+        }
+        Ok((sum / (sequences * t) as f64) as f32)
+    }
+}
+
+/// The mean loss over every token of a split but the first, in consecutive windows of block_size.
+/// `progress(done, total)` counts windows.
+///
+/// # Errors
+/// A token file that cannot be read; ids outside the model's vocabulary.
+pub fn exact_loss(
+    gpt: &mut Gpt,
+    tokens: &Tokens,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<f32> {
+    let t = gpt.config().block_size;
+    let part = (MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / gpt.config().vocab_size) / t).max(1);
+    let windows: Vec<_> = walk(tokens.len(), t).collect();
+    let (mut sum, mut done) = (0.0, 0);
+    // Windows of one length go together; only the last may be shorter.
+    for group in windows.chunk_by(|a, b| a.len() == b.len()).flat_map(|same| same.chunks(part)) {
+        let n: usize = group.iter().map(|window| window.len()).sum();
+        let (mut idx, mut targets) = (vec![0; n], vec![0; n]);
+        fill(tokens, group.iter().map(|window| window.start), &mut idx, &mut targets)?;
+        sum += gpt.loss_sum(&idx, &targets, (group.len(), n / group.len()))?;
+        done += group.len() as u64;
+        progress(done, windows.len() as u64);
+    }
+    Ok((sum / (tokens.len() - 1) as f64) as f32)
+}
+
+fn finite(what: &str, value: f32, step: u64) -> Result<()> {
+    if value.is_finite() {
+        return Ok(());
+    }
+    Err(Error::NotFinite {
+        what: format!("the {what} of step {step}"),
+        value,
+        hint: Some("lower learning_rate or raise warmup_iters; the checkpoints are untouched".into()),
+    })
+}
