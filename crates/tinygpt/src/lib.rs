@@ -4,10 +4,12 @@
 
 pub mod error;
 pub mod config;
+pub mod files;
 pub mod tokenizer;
 pub mod data;
 pub mod model;
 pub mod optim;
+pub mod checkpoint;
 pub mod run;
 
 pub use config::{Activation, GptConfig, TrainConfig};
