@@ -10,6 +10,7 @@ pub mod data;
 pub mod model;
 pub mod optim;
 pub mod checkpoint;
+pub mod train;
 pub mod run;
 
 pub use config::{Activation, GptConfig, TrainConfig};

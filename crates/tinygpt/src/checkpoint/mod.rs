@@ -9,8 +9,8 @@
 //! ```
 //!
 //! **All or nothing.** A save replaces the folder as a whole; how, and why a kill at any moment
-//! leaves a checkpoint to load, is explained in `swap.rs`. One process saves; others may load
-//! meanwhile. A save needs room for two checkpoints.
+//! leaves a checkpoint to load, is explained in `swap.rs`. One process saves; others may
+//! load the model meanwhile. A save needs room for two checkpoints.
 //!
 //! **Loading trusts nothing**: sizes are compared with the file's before anything is allocated, and
 //! every name and shape with the table that `config.json` gives.
@@ -107,7 +107,6 @@ pub fn save(
     state: Option<StateRef<'_>>,
 ) -> Result<()> {
     swap::replace(folder, |new| {
-        // The table is the same for the model and both moments, so is the order of the files.
         tensor_file::write(&new.join(MODEL), ("format", "pt".into()), &[("", params)])?;
         write_text(&new.join(CONFIG), &config_file::to_json(config))?;
         if let Some(text) = tokenizer_json {

@@ -1,0 +1,5 @@
+//! Training: what it reports.
+
+pub mod report;
+
+pub use report::{Evaluation, StepReport};
