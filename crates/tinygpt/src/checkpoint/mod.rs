@@ -66,7 +66,7 @@ pub struct Progress {
     pub stale_evals: u64,
     /// Tokens trained on.
     pub tokens: u64,
-    /// Seconds of training, over all sessions.
+    /// Seconds of training, over all resumes.
     pub elapsed_s: f64,
     /// How it was trained.
     pub train: TrainConfig,

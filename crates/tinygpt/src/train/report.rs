@@ -25,7 +25,7 @@ pub struct StepReport {
     pub step_ms: f64,
     /// Training tokens per second.
     pub tokens_per_s: f64,
-    /// Seconds since training began, over all sessions.
+    /// Seconds since training began, over all resumes.
     pub elapsed_s: f64,
     /// Tokens trained on, this step's included.
     pub tokens: u64,
