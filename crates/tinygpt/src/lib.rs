@@ -17,5 +17,5 @@ pub use config::{Activation, GptConfig, TrainConfig};
 pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
 pub use error::{Error, Result};
 pub use model::Gpt;
-pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use run::{Layers, Settings};
+pub use tokenizer::{Tokenizer, TokenizerKind};
