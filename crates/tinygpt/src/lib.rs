@@ -4,15 +4,22 @@
 
 pub mod error;
 pub mod config;
+pub mod files;
 pub mod tokenizer;
 pub mod data;
 pub mod model;
 pub mod optim;
+pub mod checkpoint;
+pub mod sample;
+pub mod train;
 pub mod run;
 
+pub use checkpoint::Checkpoint;
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
 pub use error::{Error, Result};
 pub use model::Gpt;
-pub use run::{Layers, Settings};
+pub use run::{Layers, Run, Settings};
+pub use sample::{Sampler, Sampling};
 pub use tokenizer::{Tokenizer, TokenizerKind};
+pub use train::Trainer;

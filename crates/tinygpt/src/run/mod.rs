@@ -4,5 +4,10 @@ pub mod keys;
 pub mod layers;
 pub mod read;
 pub mod settings;
+pub mod folder;
+pub mod metrics;
+pub mod samples;
+pub mod chart;
 
+pub use folder::{Run, model_path};
 pub use settings::{Layers, Settings};

@@ -1,0 +1,139 @@
+//! A checkpoint: a folder with a model, its tokenizer, and what training needs to go on.
+//!
+//! ```text
+//!   model.safetensors            every parameter, f32, under its name in the table
+//!   config.json                  the keys of GptConfig, "model_type", "format_version"
+//!   tokenizer.json               if the model has one
+//!   training_state.safetensors   exp_avg.NAME, exp_avg_sq.NAME; Progress as JSON in the metadata.
+//!                                Without it the model can be sampled and fine-tuned, not resumed
+//! ```
+//!
+//! **All or nothing.** A save replaces the folder as a whole; how, and why a kill at any moment
+//! leaves a checkpoint to load, is explained in `swap.rs`. One process saves; others may
+//! load the model meanwhile. A save needs room for two checkpoints.
+//!
+//! **Loading trusts nothing**: sizes are compared with the file's before anything is allocated, and
+//! every name and shape with the table that `config.json` gives.
+
+mod config_file;
+mod foreign;
+mod load;
+mod swap;
+mod tensor_file;
+
+#[cfg(test)]
+mod tests;
+
+pub use load::{read_config, read_progress};
+
+use crate::config::{GptConfig, TrainConfig};
+use crate::error::{Error, Result};
+use crate::files;
+use crate::model::Params;
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+use std::path::Path;
+
+const MODEL: &str = "model.safetensors";
+const CONFIG: &str = "config.json";
+const TOKENIZER: &str = "tokenizer.json";
+const STATE: &str = "training_state.safetensors";
+/// All that a checkpoint folder holds; anything else in it is the user's.
+const FILES: [&str; 4] = [MODEL, CONFIG, TOKENIZER, STATE];
+
+/// The metadata key of [`Progress`] in the training state.
+const PROGRESS: &str = "state";
+
+/// What sampling needs: a model and, if it was saved with one, its tokenizer.
+#[derive(Debug)]
+pub struct Checkpoint {
+    /// The model's shape.
+    pub config: GptConfig,
+    /// Its parameters.
+    pub params: Params,
+    /// The text of `tokenizer.json`.
+    pub tokenizer_json: Option<String>,
+}
+
+/// How far training had come, in a few numbers.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Optimizer steps done.
+    pub step: u64,
+    /// The best validation loss so far, in nats; none before the first evaluation.
+    pub best_val_loss: Option<f32>,
+    /// Evaluations since then (what `patience` counts).
+    pub stale_evals: u64,
+    /// The step of the last evaluation: a resume there does not evaluate again.
+    pub last_eval: Option<u64>,
+    /// Tokens trained on.
+    pub tokens: u64,
+    /// Seconds of training, over all resumes.
+    pub elapsed_s: f64,
+    /// How it was trained.
+    pub train: TrainConfig,
+}
+
+/// What resuming needs beside the model.
+#[derive(Debug)]
+pub struct TrainState {
+    /// How far training had come.
+    pub progress: Progress,
+    /// AdamW's mean of gradients.
+    pub exp_avg: Params,
+    /// AdamW's mean of squared gradients.
+    pub exp_avg_sq: Params,
+}
+
+/// A [`TrainState`] to save, borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct StateRef<'a> {
+    /// How far training has come.
+    pub progress: &'a Progress,
+    /// AdamW's mean of gradients.
+    pub exp_avg: &'a Params,
+    /// AdamW's mean of squared gradients.
+    pub exp_avg_sq: &'a Params,
+}
+
+/// Replaces the checkpoint at `folder`, or makes one, all or nothing.
+///
+/// # Errors
+/// [`Error::Io`] (a full disk, say): the previous checkpoint stays. [`Error::Checkpoint`] if
+/// `folder` holds other things than a checkpoint.
+pub fn save(
+    folder: &Path,
+    config: &GptConfig,
+    params: &Params,
+    tokenizer_json: Option<&str>,
+    state: Option<StateRef<'_>>,
+) -> Result<()> {
+    swap::replace(folder, |new| {
+        tensor_file::write(&new.join(MODEL), ("format", "pt".into()), &[("", params)])?;
+        write_text(&new.join(CONFIG), &config_file::to_json(config))?;
+        if let Some(text) = tokenizer_json {
+            write_text(&new.join(TOKENIZER), text)?;
+        }
+        if let Some(state) = state {
+            let progress = serde_json::to_string(state.progress).expect("numbers and booleans");
+            let moments = [("exp_avg.", state.exp_avg), ("exp_avg_sq.", state.exp_avg_sq)];
+            tensor_file::write(&new.join(STATE), (PROGRESS, progress), &moments)?;
+        }
+        Ok(())
+    })
+}
+
+fn write_text(path: &Path, text: &str) -> Result<()> {
+    files::write_synced(path, |file| file.write_all(text.as_bytes()))
+        .map_err(Error::io("write", path))
+}
+
+/// Whether there is a checkpoint at `folder`, be it one that a killed save left half-way.
+pub fn exists(folder: &Path) -> bool {
+    swap::current(folder).join(MODEL).is_file()
+}
+
+/// Removes the checkpoint at `folder`; files that no checkpoint has stay, with the folder.
+pub fn remove(folder: &Path) -> Result<()> {
+    swap::remove(folder)
+}

@@ -1,0 +1,246 @@
+//! Replacing a checkpoint folder as a whole, so that a kill at any moment leaves one to load.
+//!
+//! ```text
+//!   1  write every file into best.saving, each flushed to the disk, then the folder itself
+//!   2  rename best        -> best.replaced
+//!   3  rename best.saving -> best
+//!   4  remove best.replaced
+//! ```
+//!
+//! **Invariant: `best` is moved away only when `best.saving` is complete.** So what a kill leaves
+//! explains itself, without a marker file:
+//!
+//! ```text
+//!   best  saving  replaced   killed in    what is loaded   what the next save does first
+//!    x                       -            best             nothing
+//!    x      x                1            best             remove best.saving, perhaps a part
+//!           x                1, no best   nothing          remove best.saving, perhaps a part
+//!           x        x       between 2,3  best.saving      finish 3 and 4
+//!    x               x       4            best             finish 4
+//!                    x       -            best.replaced    put it back (somebody removed a folder)
+//! ```
+//!
+//! Loading only looks, because another process may be saving at that moment; only the one process
+//! that saves repairs. The names are long on purpose: people call their own copies `best.old`.
+
+use super::FILES;
+use crate::error::{Error, Result};
+use crate::files::{beside, sync_folder, sync_parent};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SAVING: &str = ".saving";
+const REPLACED: &str = ".replaced";
+
+/// Makes `folder` be what `fill` writes into the folder it is given, all or nothing.
+///
+/// # Errors
+/// Those of `fill`, and [`Error::Io`]. Then `folder` is what it was, and nothing is left beside it.
+pub(super) fn replace(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let folder = &target(folder);
+    repair(folder)?;
+    refuse_foreign(folder)?;
+    let new = beside(folder, SAVING);
+    let done = fs::create_dir_all(&new)
+        .map_err(Error::io("create", &new))
+        .and_then(|()| fill(&new))
+        .and_then(|()| switch(folder, &new).map_err(Error::io("replace", folder)));
+    if done.is_err() {
+        // The error that matters is the first one.
+        let _ = fs::remove_dir_all(&new);
+    }
+    done
+}
+
+/// Steps 2 to 4.
+fn switch(folder: &Path, new: &Path) -> std::io::Result<()> {
+    let old = beside(folder, REPLACED);
+    sync_folder(new)?;
+    sync_parent(new)?;
+    if exists(folder) {
+        fs::rename(folder, &old)?;
+    }
+    if let Err(error) = fs::rename(new, folder) {
+        let _ = fs::rename(&old, folder);
+        return Err(error);
+    }
+    sync_parent(folder)?;
+    retire(&old, folder)
+}
+
+/// The folder to read `folder` from: itself, or what a killed save left (see the table).
+pub(super) fn current(folder: &Path) -> PathBuf {
+    let folder = target(folder);
+    let (new, old) = (beside(&folder, SAVING), beside(&folder, REPLACED));
+    match (exists(&folder), exists(&new), exists(&old)) {
+        (false, true, true) => new,
+        (false, false, true) => old,
+        _ => folder,
+    }
+}
+
+/// Brings what a killed save left to an end (see the table).
+fn repair(folder: &Path) -> Result<()> {
+    let (new, old) = (beside(folder, SAVING), beside(folder, REPLACED));
+    let survivor = current(folder);
+    let repaired = (|| {
+        if survivor != folder {
+            fs::rename(&survivor, folder)?;
+            sync_parent(folder)?;
+        }
+        if exists(&new) {
+            fs::remove_dir_all(&new)?;
+        }
+        retire(&old, folder)
+    })();
+    repaired.map_err(Error::io("repair", folder))
+}
+
+/// Removes a replaced checkpoint; files that are not ours move to the one in its place.
+fn retire(old: &Path, folder: &Path) -> std::io::Result<()> {
+    if !exists(old) {
+        return Ok(());
+    }
+    for entry in fs::read_dir(old)? {
+        let entry = entry?;
+        if FILES.iter().any(|&name| entry.file_name() == name) {
+            fs::remove_file(entry.path())?;
+        } else {
+            fs::rename(entry.path(), folder.join(entry.file_name()))?;
+        }
+    }
+    fs::remove_dir(old)
+}
+
+/// Removes the files of the checkpoint at `folder`, what a killed save left of it, and the folders
+/// that are empty then. Files that are not ours stay.
+pub(super) fn remove(folder: &Path) -> Result<()> {
+    let target = target(folder);
+    // The checkpoint itself last: a kill must not leave one that is repaired into existence.
+    for folder in [beside(&target, SAVING), beside(&target, REPLACED), target] {
+        crate::files::remove_only(&folder, &FILES)?;
+    }
+    Ok(())
+}
+
+/// A folder with files, none of which is a model, is somebody's: a save must not move it about.
+fn refuse_foreign(folder: &Path) -> Result<()> {
+    let Ok(mut entries) = fs::read_dir(folder) else { return Ok(()) };
+    if entries.next().is_some() && !exists(&folder.join(super::MODEL)) {
+        return Err(Error::checkpoint(folder, "is neither empty nor a checkpoint; nothing saved")
+            .with_hint("choose a new folder"));
+    }
+    Ok(())
+}
+
+/// Where a link leads: renaming must happen there, not to the link.
+fn target(folder: &Path) -> PathBuf {
+    match fs::read_link(folder) {
+        Ok(to) => folder.parent().unwrap_or(Path::new("")).join(to),
+        Err(_) => folder.to_owned(),
+    }
+}
+
+fn exists(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::read_text;
+
+    /// Makes `folder` with one file that says `content`; a checkpoint as far as this file knows.
+    fn fill(folder: &Path, content: &str) -> Result<()> {
+        fs::create_dir_all(folder).unwrap();
+        fs::write(folder.join(super::super::MODEL), content).unwrap();
+        Ok(())
+    }
+
+    fn content(folder: &Path) -> String {
+        read_text(&folder.join(super::super::MODEL), 100).unwrap()
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn every_state_a_kill_can_leave_loads_and_is_repaired_by_the_next_save() {
+        for (present, loaded) in [
+            ("best", "best"),
+            ("best saving", "best"),
+            ("saving", "nothing"),
+            ("saving replaced", "saving"),
+            ("best replaced", "best"),
+            ("replaced", "replaced"),
+            ("", "nothing"),
+        ] {
+            let parent = tempfile::tempdir().unwrap();
+            let best = parent.path().join("best");
+            for which in present.split_whitespace() {
+                let folder = if which == "best" {
+                    best.clone()
+                } else {
+                    beside(&best, &format!(".{which}"))
+                };
+                fill(&folder, which).unwrap();
+            }
+            let found = current(&best);
+            let found = if exists(&found) { content(&found) } else { "nothing".into() };
+            assert_eq!(found, loaded, "{present}");
+            assert_eq!(names(parent.path()).len(), present.split_whitespace().count());
+
+            let failed = replace(&best, |new| {
+                fill(new, "half")?;
+                Err(Error::checkpoint(new, "no space"))
+            });
+            assert!(failed.is_err());
+            assert_eq!(exists(&best), loaded != "nothing", "{present}");
+            assert!(!exists(&best) || content(&best) == loaded, "{present}");
+            assert!(names(parent.path()).len() <= 1, "{present}: {:?}", names(parent.path()));
+
+            replace(&best, |new| fill(new, "next")).unwrap();
+            assert_eq!(content(&best), "next", "{present}");
+            assert_eq!(names(parent.path()), ["best"], "{present}");
+        }
+    }
+
+    #[test]
+    fn a_users_own_files_in_a_checkpoint_survive_saves_and_removal() {
+        let parent = tempfile::tempdir().unwrap();
+        let best = parent.path().join("best");
+        replace(&best, |new| fill(new, "1")).unwrap();
+        fs::write(best.join("notes.txt"), "mine").unwrap();
+        replace(&best, |new| fill(new, "2")).unwrap();
+        assert_eq!(names(&best), ["model.safetensors", "notes.txt"]);
+        remove(&best).unwrap();
+        assert_eq!(names(&best), ["notes.txt"]);
+    }
+
+    #[test]
+    fn a_folder_of_other_things_is_never_replaced() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::write(parent.path().join("thesis.tex"), "mine").unwrap();
+        let error = replace(parent.path(), |new| fill(new, "1")).unwrap_err();
+        assert!(error.to_string().contains("neither empty nor a checkpoint"), "{error}");
+        assert_eq!(names(parent.path()), ["thesis.tex"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_checkpoint_behind_a_link_is_replaced_where_the_link_leads() {
+        let parent = tempfile::tempdir().unwrap();
+        let (real, link) = (parent.path().join("real"), parent.path().join("best"));
+        std::os::unix::fs::symlink("real", &link).unwrap();
+        for content in ["1", "2"] {
+            replace(&link, |new| fill(new, content)).unwrap();
+        }
+        assert_eq!(content(&real), "2");
+        assert_eq!(names(parent.path()), ["best", "real"]);
+    }
+}

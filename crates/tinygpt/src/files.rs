@@ -1,0 +1,148 @@
+//! Whole files, written so that a reader sees the old one or the new one and never a part.
+//!
+//! A file is written beside its place under a name ending in `.tmp`, flushed to the disk, and
+//! renamed. A kill leaves at most that `.tmp`, which the next write of the same file replaces.
+
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Puts `contents` at `path`, all or nothing.
+///
+/// # Errors
+/// [`Error::Io`]: what was there before stays, and nothing is left beside it.
+pub fn write_whole(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    let new = beside(path, ".tmp");
+    let written = write_synced(&new, |file| file.write_all(contents.as_ref()))
+        .and_then(|()| fs::rename(&new, path))
+        .and_then(|()| sync_parent(path));
+    if written.is_err() {
+        // The error that matters is the first one.
+        let _ = fs::remove_file(&new);
+    }
+    written.map_err(Error::io("write", path))
+}
+
+/// Reads a text file of at most `most` bytes.
+///
+/// # Errors
+/// [`Error::Io`] when it cannot be read, [`Error::Data`] when it is no regular file, larger than
+/// that, or not UTF-8.
+pub fn read_text(path: &Path, most: u64) -> Result<String> {
+    let io = |source| Error::Io { doing: "read", path: path.to_owned(), source };
+    let name = || path.display().to_string();
+    let file = open(path)?;
+    let mut bytes = Vec::new();
+    // One byte more than allowed: the size is what can be read, not what the system claims.
+    file.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
+    if bytes.len() as u64 > most {
+        return Err(Error::data(name(), format!("is larger than {most} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::data(name(), format!("is not UTF-8 text (byte {at})"))
+    })
+}
+
+/// Opens a regular file for reading; a folder, pipe or device is refused.
+pub(crate) fn open(path: &Path) -> Result<File> {
+    // Asked before opening: opening a pipe would wait for its writer.
+    let kind = fs::metadata(path).map_err(Error::io("read", path))?;
+    if !kind.is_file() {
+        let what = if kind.is_dir() { "is a folder" } else { "is no regular file" };
+        return Err(Error::data(path.display().to_string(), format!("{what}; expected a file")));
+    }
+    File::open(path).map_err(Error::io("read", path))
+}
+
+/// Creates `path`, lets `write` fill it, and waits until it is on the disk.
+pub(crate) fn write_synced(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    write(&mut file)?;
+    file.sync_all()
+}
+
+/// Waits until the names in a folder (new files, renames) are on the disk.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    // Windows opens no folders as files, and writes names through.
+    if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
+}
+
+/// [`sync_folder`] of the folder that `path` is in.
+pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => sync_folder(parent),
+        Some(_) => sync_folder(Path::new(".")),
+        None => Ok(()),
+    }
+}
+
+/// The sibling of `path` whose name is longer by `suffix`.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    // Not `path + suffix`: "best/" would become "best/.tmp", inside instead of beside.
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    path.with_file_name(name)
+}
+
+/// Removes those files from `folder`, with what a killed [`write_whole`] left of them, and the
+/// folder if it is empty then. A folder that is not there is fine.
+pub(crate) fn remove_only(folder: &Path, names: &[&str]) -> Result<()> {
+    let gone = |result: io::Result<()>| match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    };
+    for name in names {
+        let path = folder.join(name);
+        for path in [beside(&path, ".tmp"), path] {
+            gone(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
+        }
+    }
+    match gone(fs::remove_dir(folder)) {
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
+        other => other.map_err(Error::io("remove", folder)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_replaces_the_whole_file_and_leaves_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.toml");
+        fs::write(beside(&path, ".tmp"), "left by a kill").unwrap();
+        write_whole(&path, "long first contents").unwrap();
+        write_whole(&path, "second").unwrap();
+        assert_eq!(read_text(&path, 6).unwrap(), "second");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_leaves_what_was_there_and_nothing_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        fs::write(path.join("inside"), "").unwrap();
+        let error = write_whole(&path, "new").unwrap_err();
+        assert!(error.to_string().starts_with("cannot write"), "{error}");
+        assert!(path.join("inside").exists());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn texts_that_are_too_long_or_no_text_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, b"abc\xFFd").unwrap();
+        assert!(read_text(&path, 4).unwrap_err().to_string().contains("larger than 4 bytes"));
+        assert!(read_text(&path, 5).unwrap_err().to_string().contains("UTF-8 text (byte 3)"));
+        assert!(read_text(folder.path(), 5).unwrap_err().to_string().contains("is a folder"));
+        assert!(read_text(&folder.path().join("b"), 5).unwrap_err().to_string().contains("read"));
+    }
+}

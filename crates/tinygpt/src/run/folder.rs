@@ -1,0 +1,386 @@
+//! The folder of a run: what is where in it, which run is the latest, and what a user means by a
+//! run or a model.
+//!
+//! ```text
+//!   runs/                     the folder of runs
+//!     latest                  the newest run: a link, or a file with its name where links cannot be
+//!     NAME/  NAME-2/ ..       runs
+//!       config.toml           every setting, and whence it came
+//!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
+//!       loss.svg  samples.txt
+//!       best/  last/          checkpoints: of the best validation loss, and of the last step
+//!       data/                 token files
+//! ```
+//!
+//! **A run is never overwritten unless asked for, and then only files that runs make are removed.**
+
+use crate::checkpoint;
+use crate::error::{Error, Result};
+use crate::files;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Component, Path, PathBuf};
+
+/// Where runs are unless another place is asked for.
+pub const RUNS: &str = "runs";
+
+const LATEST: &str = "latest";
+const CONFIG: &str = "config.toml";
+const METRICS: &str = "metrics.jsonl";
+const CHART: &str = "loss.svg";
+const SAMPLES: &str = "samples.txt";
+const DATA: &str = "data";
+/// What data/ can hold.
+const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
+
+/// A run's folder. It exists; what it holds so far is for the caller to see.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    folder: PathBuf,
+}
+
+impl Run {
+    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken, and calls it the latest.
+    ///
+    /// # Errors
+    /// [`Error::Config`] if `name` is no name of a folder; [`Error::Io`].
+    pub fn create(runs: &Path, name: &str) -> Result<Self> {
+        let mut parts = Path::new(name).components();
+        if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
+            return Err(Error::config("name", name, "must be the name of a folder, not a path"));
+        }
+        fs::create_dir_all(runs).map_err(Error::io("create", runs))?;
+        let numbered = (2..).map(|n: u64| format!("{name}-{n}"));
+        for name in std::iter::once(name.to_owned()).chain(numbered).filter(|name| name != LATEST) {
+            let folder = runs.join(&name);
+            // Made, not looked for first: two runs that start together must not share a folder.
+            match fs::create_dir(&folder) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                made => made.map_err(Error::io("create", &folder))?,
+            }
+            files::write_whole(&folder.join(METRICS), "")?;
+            point_latest(runs, Path::new(&name))?;
+            return Ok(Self { folder });
+        }
+        unreachable!("there is always another number")
+    }
+
+    /// Makes the run `folder`, wherever that is, and calls it the latest of `runs`.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if there is a run already (`overwrite` removes its files instead), or
+    /// if the folder holds other things; [`Error::Io`].
+    pub fn create_at(runs: &Path, folder: &Path, overwrite: bool) -> Result<Self> {
+        let run = Self { folder: folder.to_owned() };
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+        let taken = fs::read_dir(folder).map_err(Error::io("read", folder))?.next().is_some();
+        match (is_run(folder), overwrite) {
+            (true, true) => run.remove_files()?,
+            (true, false) => {
+                return Err(Error::checkpoint(folder, "there is a run already").with_hint(
+                    "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
+                ));
+            }
+            (false, _) if taken => {
+                return Err(Error::checkpoint(folder, "is neither empty nor a run")
+                    .with_hint("choose a new folder with --out-dir"));
+            }
+            (false, _) => {}
+        }
+        files::write_whole(&run.metrics(), "")?;
+        // A run elsewhere is safe without a place to note it in, such as a read-only folder.
+        if let Ok(folder) = fs::canonicalize(folder) {
+            let _ = fs::create_dir_all(runs);
+            let _ = point_latest(runs, &folder);
+        }
+        Ok(run)
+    }
+
+    /// Opens the run that a user typed, or the latest. A name is looked for in `runs` too.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] says that there is none yet, or what the path is instead.
+    pub fn open(runs: &Path, typed: Option<&Path>) -> Result<Self> {
+        let Some(typed) = typed else { return latest(runs) };
+        let candidates = [typed.to_owned(), runs.join(typed)];
+        for folder in candidates.iter().filter_map(|path| followed(path)) {
+            if is_run(&folder) {
+                return Ok(Self { folder });
+            }
+        }
+        let problem = match fs::metadata(typed) {
+            Err(_) => "there is no such run".to_owned(),
+            Ok(_) if checkpoint::exists(typed) => "is a checkpoint, not a run".to_owned(),
+            Ok(_) => format!("is no run: it has no {METRICS}"),
+        };
+        Err(known_runs(runs, Error::checkpoint(typed, problem)))
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Every setting, and whence it came.
+    pub fn config(&self) -> PathBuf {
+        self.folder.join(CONFIG)
+    }
+
+    /// See [`metrics`](super::metrics).
+    pub fn metrics(&self) -> PathBuf {
+        self.folder.join(METRICS)
+    }
+
+    /// See [`chart`](super::chart).
+    pub fn chart(&self) -> PathBuf {
+        self.folder.join(CHART)
+    }
+
+    /// See [`samples`](super::samples).
+    pub fn samples(&self) -> PathBuf {
+        self.folder.join(SAMPLES)
+    }
+
+    /// The checkpoint with the best validation loss.
+    pub fn best(&self) -> PathBuf {
+        self.folder.join("best")
+    }
+
+    /// The checkpoint of the last step.
+    pub fn last(&self) -> PathBuf {
+        self.folder.join("last")
+    }
+
+    /// The token files.
+    pub fn data(&self) -> PathBuf {
+        self.folder.join(DATA)
+    }
+
+    /// The checkpoint to sample from: the best, or the last where nothing was validated.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if nothing was saved yet.
+    pub fn model(&self) -> Result<PathBuf> {
+        [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
+            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
+                .with_hint("it saves at its first evaluation, at its end, and when interrupted")
+        })
+    }
+
+    /// Removes what a run makes but for its metrics, so that a kill on the way leaves a run.
+    fn remove_files(&self) -> Result<()> {
+        checkpoint::remove(&self.best())?;
+        checkpoint::remove(&self.last())?;
+        files::remove_only(&self.data(), &DATA_FILES)?;
+        files::remove_only(&self.folder, &[CONFIG, CHART, SAMPLES])
+    }
+}
+
+/// The checkpoint that a user means: of a run (none typed: the latest), a checkpoint's folder, or a
+/// file, whose loading will say what it is.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if there is no such thing, or a run without a checkpoint.
+pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = typed {
+        // A text file `latest` is a file too, but means a run.
+        let is_pointer = path.file_name().is_some_and(|name| name == LATEST);
+        if checkpoint::exists(path) || (path.is_file() && !is_pointer) {
+            return Ok(path.to_owned());
+        }
+    }
+    Run::open(runs, typed)?.model()
+}
+
+fn is_run(folder: &Path) -> bool {
+    folder.join(METRICS).is_file()
+}
+
+/// The folder a path names, be it through the text file that stands in for a link.
+fn followed(path: &Path) -> Option<PathBuf> {
+    if path.is_file() && path.file_name()? == LATEST {
+        let name = files::read_text(path, 1 << 12).ok()?;
+        return Some(path.parent()?.join(name.trim()));
+    }
+    path.is_dir().then(|| path.to_owned())
+}
+
+fn latest(runs: &Path) -> Result<Run> {
+    let path = runs.join(LATEST);
+    if fs::symlink_metadata(&path).is_err() {
+        return Err(known_runs(runs, Error::checkpoint(&path, "there is no latest run yet")));
+    }
+    // The run's own name, which tells a user more than "latest".
+    let folder = match fs::read_link(&path) {
+        Ok(name) => Some(runs.join(name)),
+        Err(_) => followed(&path),
+    };
+    folder.filter(|folder| is_run(folder)).map(|folder| Run { folder }).ok_or_else(|| {
+        known_runs(runs, Error::checkpoint(&path, "the run it names is not there any more"))
+    })
+}
+
+/// The error with a hint: the runs there are, or how to make one.
+fn known_runs(runs: &Path, error: Error) -> Error {
+    let mut names: Vec<_> = fs::read_dir(runs)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| is_run(&entry.path()) && entry.file_name() != LATEST)
+        .map(|entry| entry.path().display().to_string())
+        .collect();
+    names.sort();
+    let shown = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0 => error.with_hint("`tinygpt train` makes one"),
+        1..=8 => error.with_hint(format!("the runs here: {shown}")),
+        more => error.with_hint(format!("the runs here: {shown} and {} more", more - 8)),
+    }
+}
+
+/// Makes `runs/latest` name that run, by a path that is relative to `runs` if the run is in it.
+fn point_latest(runs: &Path, to: &Path) -> Result<()> {
+    let path = runs.join(LATEST);
+    #[cfg(unix)]
+    {
+        // A link cannot be overwritten, but renamed over.
+        let new = files::beside(&path, ".tmp");
+        let _ = fs::remove_file(&new);
+        if std::os::unix::fs::symlink(to, &new).is_ok() {
+            return fs::rename(&new, &path).map_err(Error::io("write", &path));
+        }
+    }
+    files::write_whole(&path, format!("{}\n", to.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GptConfig;
+    use crate::model::{Params, Tensors};
+
+    fn save(folder: &Path) {
+        let config = GptConfig {
+            vocab_size: 2,
+            block_size: 2,
+            n_layer: 1,
+            n_head: 1,
+            n_embd: 2,
+            ..Default::default()
+        };
+        let params = Params::zeros(std::sync::Arc::new(Tensors::of(&config)));
+        checkpoint::save(folder, &config, &params, None, None).unwrap();
+    }
+
+    fn said(result: Result<impl std::fmt::Debug>) -> String {
+        let error = result.unwrap_err();
+        format!("{error} | {}", error.hint().unwrap_or("no hint"))
+    }
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn runs_of_one_name_are_numbered_and_the_latest_is_the_newest() {
+        let parent = tempfile::tempdir().unwrap();
+        let runs = parent.path().join("runs");
+        assert!(said(Run::open(&runs, None)).contains("no latest run yet | `tinygpt train` makes"));
+        for expected in ["quick", "quick-2", "quick-3"] {
+            let run = Run::create(&runs, "quick").unwrap();
+            assert_eq!(run.folder(), runs.join(expected));
+            assert_eq!(Run::open(&runs, None).unwrap(), run);
+        }
+        assert_eq!(Run::create(&runs, "latest").unwrap().folder(), runs.join("latest-2"));
+        assert_eq!(names(&runs), ["latest", "latest-2", "quick", "quick-2", "quick-3"]);
+        for bad in ["", "a/b", "..", "/"] {
+            assert!(said(Run::create(&runs, bad)).contains("name of a folder"), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_latest_run_is_found_through_a_link_or_a_text_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let runs = parent.path().join("runs");
+        let run = Run::create(&runs, "quick").unwrap();
+        save(&run.best());
+        let elsewhere = Run::create_at(&runs, &parent.path().join("out"), false).unwrap();
+        assert!(Run::open(&runs, None).unwrap().folder().ends_with(elsewhere.folder()));
+        fs::remove_file(runs.join("latest")).unwrap();
+        assert!(said(Run::open(&runs, None)).contains("runs/quick"));
+        fs::write(runs.join("latest"), "quick\r\n").unwrap();
+        assert_eq!(Run::open(&runs, None).unwrap(), run);
+        assert_eq!(Run::open(&runs, Some(&runs.join("latest"))).unwrap(), run);
+        assert_eq!(model_path(&runs, Some(&runs.join("latest"))).unwrap(), run.best());
+        fs::write(runs.join("latest"), "deleted").unwrap();
+        assert!(said(Run::open(&runs, None)).contains("not there any more"));
+    }
+
+    #[test]
+    fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
+        let parent = tempfile::tempdir().unwrap();
+        let (runs, folder) = (parent.path().join("runs"), parent.path().join("out"));
+        let run = Run::create_at(&runs, &folder, false).unwrap();
+        save(&run.best());
+        save(&run.last());
+        fs::create_dir(run.data()).unwrap();
+        for path in [run.config(), run.chart(), run.samples(), run.data().join("train.bin")] {
+            fs::write(path, "ours").unwrap();
+        }
+        for path in ["notes.txt", "data/mine.csv", "last/readme"] {
+            fs::write(folder.join(path), "mine").unwrap();
+        }
+        let text = said(Run::create_at(&runs, &folder, false));
+        assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
+        assert!(checkpoint::exists(&run.best()));
+        Run::create_at(&runs, &folder, true).unwrap();
+        assert_eq!(names(&folder), ["data", "last", "metrics.jsonl", "notes.txt"]);
+        assert_eq!(names(&run.data()), ["mine.csv"]);
+        assert_eq!(names(&run.last()), ["readme"]);
+    }
+
+    #[test]
+    fn a_folder_that_is_no_run_is_refused_whatever_is_asked() {
+        let parent = tempfile::tempdir().unwrap();
+        let (runs, folder) = (parent.path().join("runs"), parent.path().join("home"));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("config.toml"), "mine").unwrap();
+        for overwrite in [false, true] {
+            let text = said(Run::create_at(&runs, &folder, overwrite));
+            assert!(text.contains("neither empty nor a run"), "{text}");
+            assert_eq!(names(&folder), ["config.toml"]);
+        }
+        fs::remove_file(folder.join("config.toml")).unwrap();
+        Run::create_at(&runs, &folder, false).unwrap();
+    }
+
+    #[test]
+    fn what_a_user_types_for_a_model_is_a_run_a_checkpoint_or_a_file() {
+        let parent = tempfile::tempdir().unwrap();
+        let runs = parent.path().join("runs");
+        let run = Run::create(&runs, "quick").unwrap();
+        assert!(said(model_path(&runs, None)).contains("not saved a checkpoint yet"));
+        save(&run.last());
+        assert_eq!(model_path(&runs, None).unwrap(), run.last());
+        save(&run.best());
+        let file = run.last().join("model.safetensors");
+        for (typed, expected) in [
+            (None, run.best()),
+            (Some(run.folder()), run.best()),
+            (Some(Path::new("quick")), run.best()),
+            (Some(&*run.last()), run.last()),
+            (Some(&*file), file.clone()),
+        ] {
+            assert_eq!(model_path(&runs, typed).unwrap(), expected, "{typed:?}");
+        }
+        let text = said(model_path(&runs, Some(Path::new("quikc"))));
+        assert!(text.contains("no such run") && text.contains("runs/quick"), "{text}");
+        assert!(said(Run::open(&runs, Some(&run.best()))).contains("a checkpoint, not a run"));
+        assert!(said(Run::open(&runs, Some(parent.path()))).contains("no metrics.jsonl"));
+    }
+}

@@ -1,0 +1,210 @@
+//! `metrics.jsonl`: one JSON object a line, a training step or an evaluation, under the tags that
+//! nanoGPT logs.
+//!
+//! **After a resume the file is that of a run that was never interrupted**: lines of steps that the
+//! checkpoint does not know are dropped first.
+
+use crate::error::{Error, Result};
+use crate::files;
+use crate::train::{Evaluation, StepReport};
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+/// One line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Record {
+    /// Has a learning rate.
+    Step(StepReport),
+    /// Has none, and says whether it was the best.
+    Evaluation(Evaluation),
+}
+
+impl Record {
+    /// Whether a checkpoint of `step` knows this: the training step of that number comes after it.
+    fn known_at(&self, step: u64) -> bool {
+        match self {
+            Record::Step(report) => report.iter < step,
+            Record::Evaluation(evaluation) => evaluation.iter <= step,
+        }
+    }
+}
+
+/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns.
+#[derive(Debug)]
+pub struct Metrics {
+    path: PathBuf,
+    file: File,
+}
+
+impl Metrics {
+    /// Begins a new file, in place of one that is there.
+    pub fn create(path: &Path) -> Result<Self> {
+        files::write_whole(path, "")?;
+        Self::append(path)
+    }
+
+    /// Goes on with the file of a run that resumes from the checkpoint of `step`.
+    pub fn resume(path: &Path, step: u64) -> Result<Self> {
+        let mut kept = String::new();
+        let records = if path.exists() { read(path)? } else { Vec::new() };
+        records.iter().filter(|record| record.known_at(step)).for_each(|r| kept += &line(r));
+        files::write_whole(path, kept)?;
+        Self::append(path)
+    }
+
+    fn append(path: &Path) -> Result<Self> {
+        let file = File::options().append(true).open(path).map_err(Error::io("open", path))?;
+        Ok(Self { path: path.to_owned(), file })
+    }
+
+    /// Adds a training step.
+    pub fn step(&mut self, report: &StepReport) -> Result<()> {
+        self.write(&Record::Step(*report))
+    }
+
+    /// Adds an evaluation.
+    pub fn evaluation(&mut self, evaluation: &Evaluation) -> Result<()> {
+        self.write(&Record::Evaluation(*evaluation))
+    }
+
+    fn write(&mut self, record: &Record) -> Result<()> {
+        // One write, so that a kill cuts at most the last line.
+        self.file.write_all(line(record).as_bytes()).map_err(Error::io("write", &self.path))
+    }
+}
+
+fn line(record: &Record) -> String {
+    serde_json::to_string(record).expect("numbers and booleans") + "\n"
+}
+
+/// Every line of the file, without a last one that a kill cut short.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Data`] with the number of a line before the last that is no record.
+pub fn read(path: &Path) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    let mut bad: Option<Error> = None;
+    let mut lines = BufReader::new(files::open(path)?).split(b'\n');
+    let mut number = 0;
+    while let Some(line) = lines.next().transpose().map_err(Error::io("read", path))? {
+        number += 1;
+        // A bad line is forgiven only if nothing follows it.
+        if let Some(error) = bad {
+            return Err(error);
+        }
+        match serde_json::from_slice(&line) {
+            Ok(record) => records.push(record),
+            Err(_) => {
+                let shown = String::from_utf8_lossy(&line[..line.len().min(60)]).into_owned();
+                let name = format!("{}, line {number}", path.display());
+                bad = Some(Error::data(name, format!("is no metrics record: {shown:?}")));
+            }
+        }
+    }
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::ops::Range;
+
+    fn step(iter: u64) -> StepReport {
+        let (loss, tokens) = (4.17 - iter as f32 / 100.0, 768 * (iter + 1));
+        let (lr, grad_norm) = (1e-3 / 3.0, 0.5);
+        StepReport {
+            iter,
+            loss,
+            lr,
+            grad_norm,
+            step_ms: 41.7,
+            tokens_per_s: 18e3,
+            elapsed_s: 0.1,
+            tokens,
+        }
+    }
+
+    fn evaluation(iter: u64, val_loss: Option<f32>) -> Evaluation {
+        Evaluation { iter, train_loss: 4.1, val_loss, best: val_loss.is_some() }
+    }
+
+    /// What a run writes in those steps if it evaluates before every second one. One that resumes
+    /// finds its first evaluation done.
+    fn run(metrics: &mut Metrics, steps: Range<u64>, resumes: bool) {
+        for iter in steps.clone() {
+            if iter % 2 == 0 && !(resumes && iter == steps.start) {
+                metrics.evaluation(&evaluation(iter, Some(4.2))).unwrap();
+            }
+            metrics.step(&step(iter)).unwrap();
+        }
+    }
+
+    #[test]
+    fn lines_carry_the_tags_people_grep_and_read_back_equal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut metrics = Metrics::create(&path).unwrap();
+        metrics.step(&step(3)).unwrap();
+        metrics.evaluation(&evaluation(4, Some(1.5))).unwrap();
+        metrics.evaluation(&evaluation(5, None)).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        for key in
+            ["iter", "train/loss", "lr", "grad_norm", "ms", "tokens_per_s", "elapsed_s", "tokens"]
+        {
+            assert!(text.lines().next().unwrap().contains(&format!("\"{key}\":")), "{key}: {text}");
+        }
+        assert!(text.contains("\"val/loss\":1.5") && text.contains("\"val/loss\":null"), "{text}");
+        assert_eq!(
+            read(&path).unwrap(),
+            [
+                Record::Step(step(3)),
+                Record::Evaluation(evaluation(4, Some(1.5))),
+                Record::Evaluation(evaluation(5, None))
+            ]
+        );
+    }
+
+    #[test]
+    fn a_resumed_file_is_that_of_an_uninterrupted_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let [whole, resumed] = ["a", "b"].map(|name| folder.path().join(name));
+        run(&mut Metrics::create(&whole).unwrap(), 0..9, false);
+        for (killed_at, saved_at) in [(6, 4), (7, 4), (5, 4), (9, 5), (5, 5), (3, 0)] {
+            run(&mut Metrics::create(&resumed).unwrap(), 0..killed_at, false);
+            let mut file = File::options().append(true).open(&resumed).unwrap();
+            file.write_all(b"{\"iter\":7,\"tr").unwrap();
+            run(&mut Metrics::resume(&resumed, saved_at).unwrap(), saved_at..9, saved_at % 2 == 0);
+            let [a, b] = [&whole, &resumed].map(|path| fs::read_to_string(path).unwrap());
+            assert_eq!(a, b, "killed at {killed_at}, saved at {saved_at}");
+        }
+        Metrics::resume(&folder.path().join("deleted"), 3).unwrap();
+    }
+
+    #[test]
+    fn a_cut_last_line_is_forgiven_and_a_bad_line_before_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        run(&mut Metrics::create(&path).unwrap(), 0..3, false);
+        let text = fs::read_to_string(&path).unwrap();
+        let records = read(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 9]).unwrap();
+        assert_eq!(read(&path).unwrap(), records[..records.len() - 1]);
+        fs::write(&path, text.replacen("{\"iter\":1", "{\"item\":1", 1)).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("{\\\"item"), "{error}");
+    }
+
+    #[test]
+    fn a_loss_that_is_not_a_number_reads_back_as_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let report = StepReport { loss: f32::NAN, grad_norm: f32::INFINITY, ..step(1) };
+        Metrics::create(&path).unwrap().step(&report).unwrap();
+        let [Record::Step(read)] = read(&path).unwrap()[..] else { panic!("one step") };
+        assert!(read.loss.is_nan() && read.grad_norm.is_nan());
+    }
+}
