@@ -29,7 +29,15 @@ fn params(config: &GptConfig, seed: u64) -> Params {
 fn progress(step: u64) -> Progress {
     let train = TrainConfig { learning_rate: 0.1 + 0.2, seed: u64::MAX, ..Default::default() };
     let (best_val_loss, elapsed_s) = (Some(1.4697), 1.0 / 3.0);
-    Progress { step, best_val_loss, stale_evals: 3, last_eval: Some(step), tokens: 1 << 60, elapsed_s, train }
+    Progress {
+        step,
+        best_val_loss,
+        stale_evals: 3,
+        last_eval: Some(step),
+        tokens: 1 << 60,
+        elapsed_s,
+        train,
+    }
 }
 
 /// Saves a checkpoint with everything, of the model that `step` seeds.

@@ -58,7 +58,14 @@ impl Cache {
         }
         let Gpt { params, cpu, .. } = gpt;
         let (c, v) = (self.row.c.len(), self.row.logits.len());
-        linear::forward_few(cpu, &mut self.row.logits, &self.row.c, params.unembedding(), None, (1, c, v));
+        linear::forward_few(
+            cpu,
+            &mut self.row.logits,
+            &self.row.c,
+            params.unembedding(),
+            None,
+            (1, c, v),
+        );
         &self.row.logits
     }
 

@@ -53,7 +53,10 @@ impl Gpt {
             return Err(Error::data("idx", "has no token to go on from"));
         }
         if let Some((at, id)) = idx.iter().enumerate().find(|&(_, &id)| id as usize >= v) {
-            return Err(Error::data("idx", format!("token id {id} at offset {at} >= vocab_size {v}")));
+            return Err(Error::data(
+                "idx",
+                format!("token id {id} at offset {at} >= vocab_size {v}"),
+            ));
         }
         let mut tokens = idx.to_vec();
         tokens.reserve(max_new_tokens.min(1 << 20));

@@ -23,7 +23,14 @@ pub struct Sampling {
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 1337, vocab_size: usize::MAX }
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            seed: 1337,
+            vocab_size: usize::MAX,
+        }
     }
 }
 

@@ -125,7 +125,8 @@ impl Trainer {
         let scale = 1.0 / (sequences * t) as f32;
         let (seed, p) = (self.config.seed, self.gpt.config().dropout);
         let train = &self.data.train;
-        let start = |i: usize| window_start(seed, WindowStream::Train, step, i as u32, train.len(), t);
+        let start =
+            |i: usize| window_start(seed, WindowStream::Train, step, i as u32, train.len(), t);
 
         self.gpt.zero_grad();
         let mut loss = 0.0;
@@ -245,6 +246,8 @@ fn finite(what: &str, value: f32, step: u64) -> Result<()> {
     Err(Error::NotFinite {
         what: format!("the {what} of step {step}"),
         value,
-        hint: Some("lower learning_rate or raise warmup_iters; the checkpoints are untouched".into()),
+        hint: Some(
+            "lower learning_rate or raise warmup_iters; the checkpoints are untouched".into(),
+        ),
     })
 }
