@@ -8,6 +8,8 @@ pub mod folder;
 pub mod metrics;
 pub mod samples;
 pub mod chart;
+pub mod training;
 
 pub use folder::{Run, model_path};
 pub use settings::{Layers, Settings};
+pub use training::{Ending, Event, train};

@@ -97,6 +97,11 @@ impl Trainer {
         &self.data
     }
 
+    /// The data, the training being over.
+    pub fn into_data(self) -> Dataset {
+        self.data
+    }
+
     /// How it trains.
     pub fn config(&self) -> &TrainConfig {
         &self.config

@@ -1,0 +1,350 @@
+//! The loop of a run: steps, evaluations, checkpoints, and everything in the run's folder.
+//!
+//! **Order at each step**: evaluate if it is due; save; stop if asked to; then take the step. So a
+//! checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the lines
+//! that an uninterrupted one would have written.
+
+use super::metrics::{self, Metrics, Record};
+use super::{Run, chart, samples};
+use crate::checkpoint;
+use crate::error::Result;
+use crate::sample::{Sampler, Sampling};
+use crate::train::{Evaluation, StepReport, Trainer};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// What a run tells as it goes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// A step was taken.
+    Step(&'a StepReport),
+    /// Both splits were evaluated.
+    Evaluation(&'a Evaluation),
+    /// What the model writes now.
+    Sample(&'a str),
+    /// Something could not be written; the run goes on and tries again at its next checkpoint.
+    Failed(&'a crate::Error),
+}
+
+/// Why a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// All steps are done.
+    Finished,
+    /// `patience` evaluations in a row were not better.
+    Patience,
+    /// It was asked to stop, and saved first.
+    Stopped,
+}
+
+/// The longest time between checkpoints, whatever `eval_interval` says.
+const AUTOSAVE: Duration = Duration::from_secs(300);
+
+/// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each evaluation.
+/// `stop` is asked before every step.
+///
+/// # Errors
+/// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last checkpoint
+/// that cannot be written.
+pub fn train(
+    run: &Run,
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Ending> {
+    let mut keeper = Keeper::open(run, trainer)?;
+    loop {
+        let progress = trainer.progress();
+        let (step, max_iters) = (progress.step, trainer.config().max_iters);
+        let finished = step >= max_iters || trainer.config().eval_only;
+        let interval = trainer.config().eval_interval;
+        let due = interval > 0 && step.is_multiple_of(interval);
+        if (due || finished) && progress.last_eval != Some(step) {
+            let evaluation = trainer.evaluate()?;
+            on_event(Event::Evaluation(&evaluation));
+            let text = sample(trainer, sample_tokens)?;
+            if sample_tokens > 0 {
+                on_event(Event::Sample(&text));
+            }
+            let kept = keeper.evaluation(trainer, evaluation, &text);
+            keeper.settle(kept, finished, on_event)?;
+        }
+        let patience = trainer.config().patience;
+        let impatient = patience > 0 && trainer.progress().stale_evals >= patience;
+        let stopped = !finished && stop();
+        if finished || impatient || stopped {
+            let saved = keeper.save_last(trainer);
+            keeper.settle(saved, true, on_event)?;
+            return Ok(match (finished, impatient) {
+                (true, _) => Ending::Finished,
+                (_, true) => Ending::Patience,
+                _ => Ending::Stopped,
+            });
+        }
+        if keeper.saved_at.elapsed() > AUTOSAVE {
+            let saved = keeper.save_last(trainer);
+            keeper.settle(saved, false, on_event)?;
+        }
+        let report = trainer.step()?;
+        let kept = keeper.step(report);
+        keeper.settle(kept, false, on_event)?;
+        on_event(Event::Step(&report));
+    }
+}
+
+/// Text that the model writes now: always from the same start and draws, so that samples compare.
+pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
+    let tokenizer = trainer.data().tokenizer.clone();
+    let sampling = Sampling {
+        temperature: 0.8,
+        vocab_size: tokenizer.vocab_size(),
+        seed: trainer.config().seed,
+        ..Sampling::default()
+    };
+    let mut sampler = Sampler::new(&sampling, 0)?;
+    let start = [tokenizer.start()];
+    let ids =
+        trainer.gpt().generate_with(&start, tokens, &mut sampler, |_| ControlFlow::Continue(()))?;
+    Ok(tokenizer.decode(&ids[1..]))
+}
+
+/// Writes the folder.
+struct Keeper<'a> {
+    run: &'a Run,
+    metrics: Metrics,
+    records: Vec<Record>,
+    /// Whether this run has a checkpoint to fall back to.
+    has_checkpoint: bool,
+    saved_at: Instant,
+    title: String,
+    tokenizer_json: String,
+    vocab_size: usize,
+}
+
+impl<'a> Keeper<'a> {
+    fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
+        let progress = trainer.progress();
+        let (path, step) = (run.metrics(), progress.step);
+        let resumed = step > 0 || progress.last_eval.is_some();
+        let metrics = if resumed {
+            samples::keep_until(&run.samples(), step)?;
+            Metrics::resume(&path, step)?
+        } else {
+            Metrics::create(&path)?
+        };
+        let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
+        Ok(Self {
+            records: metrics::read(&path)?,
+            metrics,
+            has_checkpoint: checkpoint::exists(&run.last()),
+            saved_at: Instant::now(),
+            title: format!("{name}: {}", trainer.data().source),
+            tokenizer_json: trainer.data().tokenizer.to_json(),
+            vocab_size: trainer.gpt().config().vocab_size,
+            run,
+        })
+    }
+
+    fn step(&mut self, report: StepReport) -> Result<()> {
+        self.records.push(Record::Step(report));
+        self.metrics.step(&report)
+    }
+
+    fn evaluation(&mut self, trainer: &Trainer, evaluation: Evaluation, text: &str) -> Result<()> {
+        self.records.push(Record::Evaluation(evaluation));
+        self.metrics.evaluation(&evaluation)?;
+        samples::append(&self.run.samples(), evaluation.iter, text)?;
+        let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
+        crate::files::write_whole(&self.run.chart(), svg)?;
+        if evaluation.best {
+            self.save(&self.run.best(), trainer)?;
+        }
+        self.save_last(trainer)
+    }
+
+    fn save_last(&mut self, trainer: &Trainer) -> Result<()> {
+        self.save(&self.run.last(), trainer)?;
+        self.saved_at = Instant::now();
+        self.has_checkpoint = true;
+        Ok(())
+    }
+
+    fn save(&self, folder: &Path, trainer: &Trainer) -> Result<()> {
+        let (gpt, state) = trainer.state();
+        checkpoint::save(
+            folder,
+            gpt.config(),
+            gpt.params(),
+            Some(&self.tokenizer_json),
+            Some(state),
+        )
+    }
+
+    /// A failure to write ends the run only where there is nothing to fall back to, or nothing left to do.
+    fn settle(
+        &self,
+        result: Result<()>,
+        last: bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<()> {
+        match result {
+            Err(error) if !last && self.has_checkpoint => {
+                on_event(Event::Failed(&error));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{GptConfig, TrainConfig};
+    use crate::data::{DataOptions, Dataset, Input};
+    use crate::model::{Gpt, Params, Tensors};
+    use std::sync::Arc;
+    use tinygpt_kernels::{Cpu, Isa};
+
+    fn trainer(train: &TrainConfig, threads: usize) -> Trainer {
+        let options = DataOptions::default();
+        let data = Dataset::build(&Input::TinyShakespeare, &options, None, &mut |_, _| {}).unwrap();
+        let config = GptConfig {
+            vocab_size: 65,
+            block_size: 16,
+            n_layer: 2,
+            n_head: 2,
+            n_embd: 16,
+            dropout: 0.1,
+            ..GptConfig::default()
+        };
+        let params = Params::init(Arc::new(Tensors::of(&config)), train.seed);
+        let gpt = Gpt::with_params(config, params, Cpu::new(threads, Isa::best())).unwrap();
+        Trainer::new(gpt, data, train.clone()).unwrap()
+    }
+
+    fn settings() -> TrainConfig {
+        TrainConfig {
+            max_iters: 23,
+            batch_size: 3,
+            eval_interval: 5,
+            eval_iters: 2,
+            learning_rate: 1e-2,
+            warmup_iters: 2,
+            lr_decay_iters: 23,
+            min_lr: 1e-3,
+            ..TrainConfig::default()
+        }
+    }
+
+    fn resumed(run: &Run, train: &TrainConfig, threads: usize) -> Trainer {
+        let fresh = trainer(train, threads);
+        let saved = checkpoint::Checkpoint::load(&run.last()).unwrap();
+        let state = checkpoint::TrainState::load(&run.last(), saved.params.table()).unwrap();
+        let gpt = Gpt::with_params(saved.config, saved.params, Cpu::new(threads, Isa::best()));
+        Trainer::resume(gpt.unwrap(), state, fresh.into_data(), train.clone()).unwrap()
+    }
+
+    /// The metrics without what depends on the clock.
+    fn timeless(run: &Run) -> Vec<String> {
+        let records = metrics::read(&run.metrics()).unwrap();
+        let without_clock = records.iter().map(|record| match record {
+            Record::Step(step) => {
+                format!(
+                    "{} {} {} {} {}",
+                    step.iter, step.loss, step.lr, step.grad_norm, step.tokens
+                )
+            }
+            Record::Evaluation(evaluation) => format!("{evaluation:?}"),
+        });
+        without_clock.collect()
+    }
+
+    fn bytes(run: &Run) -> (Vec<u8>, Vec<u8>, String) {
+        let read = |name: &str| std::fs::read(run.last().join(name)).unwrap();
+        let samples = std::fs::read_to_string(run.samples()).unwrap();
+        let state = checkpoint::TrainState::load(
+            &run.last(),
+            checkpoint::Checkpoint::load(&run.last()).unwrap().params.table(),
+        );
+        let moments = state.unwrap().exp_avg_sq;
+        let moments = moments.data().iter().flat_map(|x| x.to_le_bytes()).collect();
+        (read("model.safetensors"), moments, samples)
+    }
+
+    #[test]
+    fn a_run_stopped_anywhere_and_resumed_is_the_uninterrupted_run_bit_for_bit() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = Run::create(folder.path(), "whole").unwrap();
+        train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
+        for (cut, threads) in [(0, 1), (3, 2), (5, 1), (12, 3), (22, 1)] {
+            let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
+            let calls = std::cell::Cell::new(0);
+            let stop = || calls.replace(calls.get() + 1) == cut;
+            let ending = train(&run, &mut trainer(&settings(), 1), 8, &stop, &mut |_| {}).unwrap();
+            assert_eq!(ending, Ending::Stopped);
+            let mut trainer = resumed(&run, &settings(), threads);
+            assert_eq!(trainer.progress().step, cut);
+            let ending = train(&run, &mut trainer, 8, &|| false, &mut |_| {}).unwrap();
+            assert_eq!(ending, Ending::Finished);
+            assert_eq!(timeless(&run), timeless(&whole), "stopped at {cut}");
+            assert!(bytes(&run) == bytes(&whole), "stopped at {cut}: other weights or samples");
+        }
+    }
+
+    #[test]
+    fn a_resume_follows_the_new_schedule() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run::create(folder.path(), "run").unwrap();
+        train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap();
+        let longer = TrainConfig { max_iters: 46, lr_decay_iters: 46, ..settings() };
+        train(&run, &mut resumed(&run, &longer, 1), 0, &|| false, &mut |_| {}).unwrap();
+        let records = metrics::read(&run.metrics()).unwrap();
+        let at = |iter| {
+            let found = records.iter().find_map(|record| match record {
+                Record::Step(step) if step.iter == iter => Some(step.lr),
+                _ => None,
+            });
+            found.unwrap()
+        };
+        assert_eq!(at(22), crate::optim::learning_rate(&settings(), 22));
+        assert_eq!(at(23), crate::optim::learning_rate(&longer, 23));
+    }
+
+    #[test]
+    fn a_run_that_diverges_names_the_step_and_keeps_its_checkpoints() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run::create(folder.path(), "run").unwrap();
+        let wild =
+            TrainConfig { learning_rate: 1e30, decay_lr: false, grad_clip: 0.0, ..settings() };
+        let error = train(&run, &mut trainer(&wild, 1), 0, &|| false, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("of step") && error.hint().is_some(), "{error}");
+        checkpoint::Checkpoint::load(&run.best()).unwrap();
+        checkpoint::Checkpoint::load(&run.last()).unwrap();
+    }
+
+    #[test]
+    fn patience_ends_a_run_that_no_longer_improves() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run::create(folder.path(), "run").unwrap();
+        let stuck = TrainConfig { learning_rate: 0.0, decay_lr: false, patience: 2, ..settings() };
+        let mut trainer = trainer(&stuck, 1);
+        let ending = train(&run, &mut trainer, 0, &|| false, &mut |_| {}).unwrap();
+        assert_eq!((ending, trainer.progress().step), (Ending::Patience, 10));
+    }
+
+    #[test]
+    fn accumulation_is_the_one_big_batch_bit_for_bit() {
+        let after = |batch_size, gradient_accumulation_steps| {
+            let train = TrainConfig { batch_size, gradient_accumulation_steps, ..settings() };
+            let mut trainer = trainer(&train, 1);
+            let losses: Vec<f32> = (0..3).map(|_| trainer.step().unwrap().loss).collect();
+            (losses, trainer.gpt().params().data().to_vec())
+        };
+        let big = after(8, 1);
+        assert!(big == after(2, 4) && big == after(1, 8), "accumulated otherwise");
+    }
+}
