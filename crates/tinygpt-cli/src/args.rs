@@ -1,11 +1,13 @@
 //! What the verbs' command lines have in common.
 
+use crate::failure::Failure;
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
+use tinygpt::{Cpu, Isa};
 
 /// The words typed, with `_` made `-` in the names of long flags.
 pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
@@ -117,4 +119,17 @@ pub fn threads() -> Arg {
         .value_parser(value_parser!(usize))
         .default_value("0")
         .help("Threads; 0 takes as many as the machine allows. Any number, same result")
+}
+
+/// The processor with that many threads. `TINYGPT_ISA` names a lesser instruction set, for tests and
+/// bug reports.
+pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
+    let isa = match std::env::var("TINYGPT_ISA") {
+        Err(_) => Isa::best(),
+        Ok(name) => Isa::named(&name).ok_or_else(|| {
+            let names: Vec<_> = Isa::available().iter().map(|isa| isa.name()).collect();
+            Failure::usage(format!("TINYGPT_ISA={name}: this machine has {}", names.join(", ")))
+        })?,
+    };
+    Ok(Cpu::new(threads, isa))
 }

@@ -9,6 +9,7 @@ use tinygpt::run::keys;
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
+    /// Empty where everything was said already.
     problem: String,
     hint: Option<String>,
 }
@@ -24,6 +25,11 @@ impl Failure {
         Self { code: 1, problem: problem.into(), hint: None }
     }
 
+    /// Stopped by Ctrl-C or SIGTERM, and said so: exit code 130.
+    pub fn interrupted() -> Self {
+        Self { code: 130, problem: String::new(), hint: None }
+    }
+
     /// The same with a way out.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -37,7 +43,9 @@ impl Failure {
 
     /// Says it.
     pub fn report(&self) -> ExitCode {
-        tell(&format!("error: {}", self.problem));
+        if !self.problem.is_empty() {
+            tell(&format!("error: {}", self.problem));
+        }
         if let Some(hint) = &self.hint {
             tell(&format!("hint: {hint}"));
         }

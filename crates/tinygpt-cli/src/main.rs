@@ -8,7 +8,7 @@ mod anatomy;
 mod args;
 mod failure;
 mod out;
-#[expect(dead_code, reason = "`train` renders once the trainer is joined")]
+mod progress;
 mod render;
 mod verbs;
 

@@ -3,32 +3,13 @@
 //! `iter 10: loss 3.2439, time 123.45ms, ...` and `step 250: train loss 1.9000, val loss 2.0000`
 //! begin as nanoGPT's do, for everybody who has a script that reads those.
 
-use crate::{Outcome, out::Out};
+use crate::{Outcome, out::Out, out::tell};
 use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
-
-/// One optimizer step.
-pub struct StepReport {
-    pub iter: u64,
-    pub loss: f32,
-    pub lr: f64,
-    pub grad_norm: f32,
-    pub step_ms: f64,
-    pub tokens_per_s: f64,
-    pub elapsed_s: f64,
-    pub tokens: u64,
-}
-
-/// One evaluation.
-pub struct Evaluation {
-    pub iter: u64,
-    pub train_loss: f32,
-    pub val_loss: Option<f32>,
-    pub best: bool,
-}
 
 /// Shows a training run as it happens. A reader that goes away does not stop the run.
 pub struct Renderer<'a> {
@@ -75,6 +56,14 @@ impl<'a> Renderer<'a> {
         match &self.bar {
             Some(bar) => bar.suspend(|| self.out.write(text)),
             None => self.out.write(text),
+        }
+    }
+
+    /// Trouble that does not end the run, on standard error.
+    pub fn warn(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| tell(text)),
+            None => tell(text),
         }
     }
 

@@ -21,5 +21,6 @@ pub use error::{Error, Result};
 pub use model::Gpt;
 pub use run::{Layers, Run, Settings};
 pub use sample::{Sampler, Sampling};
+pub use tinygpt_kernels::{Cpu, Isa};
 pub use tokenizer::{Tokenizer, TokenizerKind};
-pub use train::Trainer;
+pub use train::{Evaluation, StepReport, Trainer};

@@ -4,8 +4,8 @@ use crate::anatomy::Anatomy;
 use crate::{Outcome, failure::Failure, out::Out};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::{Path, PathBuf};
-use tinygpt::run::{keys, read::PRESETS, settings::TokenizerKind};
-use tinygpt::{GptConfig, Layers, Settings, TrainConfig};
+use tinygpt::run::{keys, read::PRESETS};
+use tinygpt::{GptConfig, Layers, Settings, TokenizerKind, TrainConfig};
 
 const HELP: &str = "\
 Read the page from top to bottom and you have followed a token through the model: the parameters

@@ -8,8 +8,10 @@ pub mod folder;
 pub mod metrics;
 pub mod samples;
 pub mod chart;
+pub mod dataset;
 pub mod training;
 
+pub use dataset::{data_options, dataset};
 pub use folder::{Run, model_path};
 pub use settings::{Layers, Settings};
 pub use training::{Ending, Event, train};

@@ -1,10 +1,15 @@
 //! `tinygpt train`: from a text to a run folder with checkpoints, metrics and samples.
 
-use crate::args::{recipe, typed_settings, with_settings};
-use crate::{Outcome, failure::Failure, out::Out, out::tell};
+mod begin;
+mod report;
+mod signals;
+
+use crate::args::{recipe, with_settings};
+use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
+use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::path::PathBuf;
-use tinygpt::{Layers, Settings};
+use tinygpt::run::{Ending, Event};
 
 const HELP: &str = "\
 Settings come in layers, each over the last: nanoGPT's defaults, a preset, a config file, the flags
@@ -67,17 +72,73 @@ pub fn arguments(command: Command) -> Command {
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
-    let settings = Settings::resolve(&Layers {
-        preset: matches.get_one::<String>("preset").cloned(),
-        file: matches.get_one::<PathBuf>("config").cloned(),
-        command_line: typed_settings(matches),
-    })
-    .map_err(|error| Failure::from(error).into_usage())?;
-    if matches.get_flag("print-config") {
-        return out.write(&settings.to_toml());
-    }
+    let resumes = matches.contains_id("resume");
+    let mut begun = if resumes {
+        begin::again(matches)?
+    } else {
+        let settings = begin::settings(matches)?;
+        if matches.get_flag("print-config") {
+            return out.write(&settings.to_toml());
+        }
+        begin::anew(matches, settings)?
+    };
     if cfg!(debug_assertions) {
         tell("note: this is a debug build; `cargo run --release` is faster");
     }
-    Err(Failure::run("this build has no trainer yet"))
+    let (done, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
+    if resumes && done >= all {
+        let longer = format!("raise it with --max-iters {}", 2 * done.max(1));
+        return out.write(&format!("already at {done} of {all} steps (max_iters); {longer}\n"));
+    }
+    out.write(&report::opening(&mut begun))?;
+    let (ending, sample) = train(&mut begun, out, matches.contains_id("init-from"))?;
+    out.write(&report::closing(&mut begun, ending, &sample))?;
+    match ending {
+        Ending::Stopped => Err(Failure::interrupted()),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the loop under the renderer's eyes. Also returns the last text that the model wrote.
+fn train(begun: &mut Begun, out: &mut Out, knows: bool) -> Result<(Ending, String), Failure> {
+    let Begun { run, settings, trainer } = begun;
+    let (start, end) = (trainer.progress().step, trainer.config().max_iters);
+    let vocab_size = trainer.gpt().config().vocab_size;
+    let mut renderer = Renderer::new(out, start, end, trainer.config().log_interval);
+    let (mut last_sample, mut unheard) = (String::new(), Ok(()));
+    let signals = signals::watch()?;
+    let ending = tinygpt::run::train(
+        run,
+        trainer,
+        settings.run.sample_tokens,
+        &|| signals.stop(),
+        &mut |event| {
+            // A reader who has gone is no reason to stop training; the first other trouble is told at the end.
+            let said = match event {
+                Event::Step(step) => renderer.step(step),
+                Event::Evaluation(evaluation) => {
+                    let first = (evaluation.iter == 0 && !knows)
+                        .then(|| report::first_loss(evaluation, vocab_size));
+                    renderer
+                        .text(&first.unwrap_or_default())
+                        .and_then(|()| renderer.evaluation(evaluation))
+                }
+                Event::Sample(text) => {
+                    last_sample = text.into();
+                    Ok(())
+                }
+                Event::Failed(error) => {
+                    renderer.warn(&format!("warning: {error}; training goes on and tries again"));
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            if unheard.is_ok() {
+                unheard = said;
+            }
+        },
+    );
+    renderer.finish();
+    let ending = ending?;
+    unheard.map(|()| (ending, last_sample))
 }

@@ -1,0 +1,133 @@
+//! What a training says before its first step and after its last.
+
+use super::begin::Begun;
+use indicatif::{HumanBytes, HumanCount, HumanDuration};
+use std::time::Duration;
+use tinygpt::run::Ending;
+use tinygpt::{Evaluation, Gpt};
+
+/// nanoGPT's way to write a parameter count: without the position table, in millions.
+fn millions(count: usize) -> String {
+    format!("{:.2}M", count as f64 / 1e6)
+}
+
+/// A line of the two blocks.
+fn line(name: &str, text: &str) -> String {
+    format!("{name:<11} {text}\n")
+}
+
+/// Who is about to learn what, where, and how.
+pub fn opening(begun: &mut Begun) -> String {
+    let Begun { run, settings, trainer } = begun;
+    let (data, train) = (trainer.data(), trainer.config().clone());
+    let count = |tokens: usize| HumanCount(tokens as u64);
+    let val = data.val.as_ref().map_or("no validation (val_fraction = 0)".into(), |val| {
+        format!("{} validation tokens", count(val.len()))
+    });
+    let text = format!("{}: {} training, {val}", data.source, count(data.train.len()));
+    let notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
+    let train_tokens = data.train.len();
+    let tokenizer = format!("{:?}", data.tokenizer.kind()).to_lowercase();
+
+    let gpt: &Gpt = trainer.gpt();
+    let (c, total) = (gpt.config(), gpt.num_params());
+    let group = |decays| {
+        let rows = gpt.params().table().iter().filter(move |spec| spec.decays() == decays);
+        let (tensors, elements) = rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()));
+        format!("{tensors} tensors, {}", count(elements))
+    };
+    let model = format!(
+        "{} layers, {} heads, {} wide, context {}, vocabulary {} ({tokenizer})",
+        c.n_layer, c.n_head, c.n_embd, c.block_size, c.vocab_size
+    );
+    let parameters = format!(
+        "{} ({} without positions, as nanoGPT counts); decayed: {}; not: {}",
+        count(total),
+        millions(total - c.block_size * c.n_embd),
+        group(true),
+        group(false)
+    );
+    let tokens = train.sequences_per_step() * c.block_size;
+    let accumulated = match train.gradient_accumulation_steps {
+        1 => String::new(),
+        n => format!("{n} x "),
+    };
+    let epochs = train.max_iters as f64 * tokens as f64 / train_tokens as f64;
+    let step = format!(
+        "{accumulated}{} x {} = {} tokens; {} steps = {epochs:.1} epochs",
+        train.batch_size,
+        c.block_size,
+        count(tokens),
+        HumanCount(train.max_iters)
+    );
+    let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
+    let plural = if threads == 1 { "" } else { "s" };
+    let processor = format!("{threads} thread{plural}, {isa}, f32");
+    // Weights, two moments; best and last, and a third while one is being replaced.
+    let disk = 3 * 12 * total as u64;
+    let kept = format!("{} (needs up to {} of disk)", run.folder().display(), HumanBytes(disk));
+    let _ = settings;
+    notices
+        + &line("text", &text)
+        + &line("model", &model)
+        + &line("parameters", &parameters)
+        + &line("step", &step)
+        + &line("processor", &processor)
+        + &line("run", &kept)
+}
+
+/// What a model that knows nothing should lose, beside what this one does.
+pub fn first_loss(evaluation: &Evaluation, vocab_size: usize) -> String {
+    let chance = (vocab_size as f64).ln();
+    let loss = evaluation.val_loss.unwrap_or(evaluation.train_loss);
+    line("first loss", &format!("{loss:.4}; knowing nothing is ln {vocab_size} = {chance:.4}"))
+}
+
+/// How it went, where everything is, and what to do next.
+pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
+    let progress = begun.trainer.progress().clone();
+    let folder = begun.run.folder().display().to_string();
+    let steps = HumanCount(progress.step);
+    let how = match ending {
+        Ending::Finished => format!("{steps} steps"),
+        Ending::Patience => format!(
+            "stopped early at step {steps}: {} evaluations without a better validation loss",
+            progress.stale_evals
+        ),
+        Ending::Stopped => format!("stopped at step {steps}, saved"),
+    };
+    let seconds = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
+    let speed = progress.tokens as f64 / progress.elapsed_s.max(1e-9);
+    let mut text = line(
+        "done",
+        &format!(
+            "{how} in {} of training, {} tokens/s",
+            HumanDuration(seconds),
+            HumanCount(speed as u64)
+        ),
+    );
+    if let Some(loss) = progress.best_val_loss {
+        let data = begun.trainer.data();
+        // Nats a token to bits a byte: the same measure whatever a token is.
+        let tokens_per_byte =
+            data.val.as_ref().map_or(1.0, |val| val.len() as f64 / data.val_bytes.max(1) as f64);
+        let bits = loss as f64 / std::f64::consts::LN_2;
+        let per = match data.tokenizer.kind() {
+            tinygpt::TokenizerKind::Char => format!("{bits:.3} bits per character"),
+            tinygpt::TokenizerKind::Byte => format!("{:.3} bits per byte", bits * tokens_per_byte),
+        };
+        text += &line("best", &format!("val loss {loss:.4} = {per}"));
+    }
+    text += &line("kept in", &format!("{folder}: best/ last/ loss.svg metrics.jsonl samples.txt"));
+    if !sample.is_empty() {
+        text += &format!("\n{}\n\n", sample.trim_end());
+    }
+    if ending == Ending::Stopped {
+        text += &line("go on", &format!("tinygpt train --resume {folder}"));
+    } else {
+        text += &line("more text", &format!("tinygpt sample {folder}"));
+        let more = 2 * progress.step.max(1);
+        text += &line("train on", &format!("tinygpt train --resume {folder} --max-iters {more}"));
+    }
+    text
+}
