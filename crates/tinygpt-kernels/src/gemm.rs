@@ -115,7 +115,7 @@ pub fn product(
             if rows.is_empty() || cols.is_empty() {
                 return;
             }
-            let scratch = worker.scratch(ROW_BLOCK * depth);
+            let scratch = worker.scratch((ROW_BLOCK + TILE_ROWS) * depth);
             let job = Job { a, packed, depth, n, start, rows, cols };
             dispatch!(isa, multiply, out: Shared<'_, f32>, scratch: &mut [f32], job: Job<'_>);
         });
@@ -181,12 +181,11 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
     let mut r0 = job.rows.start;
     while r0 < job.rows.end {
         let r1 = (r0 + ROW_BLOCK).min(job.rows.end);
-        // Rows whose elements lie far apart are packed; others are read in place.
         let block = if a.col == 1 {
-            Mat { data: &a.data[r0 * a.row..], ..a }
+            Left::InPlace(Mat { data: &a.data[r0 * a.row..], ..a })
         } else {
-            pack_rows(scratch, a, r0..r1, depth);
-            Mat { data: scratch, row: depth, col: 1 }
+            pack_strips::<S>(scratch, a, r0..r1, depth);
+            Left::Strips(scratch)
         };
         let mut c0 = job.cols.start;
         while c0 < job.cols.end {
@@ -208,18 +207,33 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
     }
 }
 
-/// Rows `rows` of A, each to `depth` elements in a row.
+/// The left operand of a column of tiles.
+#[derive(Clone, Copy)]
+pub(crate) enum Left<'a> {
+    /// Where it is.
+    InPlace(Mat<'a>),
+    /// Strips of a tile's rows; in a strip, the rows' elements of each k together.
+    Strips(&'a [f32]),
+}
+
+/// Packs rows `rows` of A, whose elements of one column lie together, to strips.
 #[inline(always)]
-fn pack_rows(out: &mut [f32], a: Mat, rows: std::ops::Range<usize>, depth: usize) {
+fn pack_strips<S: Simd>(out: &mut [f32], a: Mat, rows: std::ops::Range<usize>, depth: usize) {
+    assert_eq!(a.row, 1, "only transposed matrices are packed");
     a.assert_holds(rows.end, depth);
-    assert!(out.len() >= rows.len() * depth);
+    let step = tile_rows::<S>();
     for k in 0..depth {
-        let column = &a.data[k * a.col..];
-        for (i, r) in rows.clone().enumerate() {
-            // SAFETY: (rows.end - 1, depth - 1) is in `a`, and i * depth + k in `out`.
-            unsafe { *out.get_unchecked_mut(i * depth + k) = *column.get_unchecked(r * a.row) };
+        let column = &a.data[k * a.col..][rows.clone()];
+        for (strip, x) in column.chunks(step).enumerate() {
+            let at = (strip * depth + k) * step;
+            out[at..at + x.len()].copy_from_slice(x);
         }
     }
+}
+
+#[inline(always)]
+const fn tile_rows<S: Simd>() -> usize {
+    if S::WIDE_TILE { TILE_ROWS } else { 4 }
 }
 
 /// Where a column of tiles writes: `rows` x `cols` of a matrix in rows of `stride`.
@@ -239,13 +253,16 @@ pub(crate) struct Tile {
 pub(crate) unsafe fn column_of_tiles<S: Simd>(
     s: S,
     out: Tile,
-    a: Mat,
+    a: Left,
     panel: &[f32],
     start: Start,
 ) {
     let width = width::<S>();
-    let depth = panel.len() / width;
-    a.assert_holds(out.rows, depth);
+    let (depth, step) = (panel.len() / width, tile_rows::<S>());
+    match a {
+        Left::InPlace(a) => a.assert_holds(out.rows, depth),
+        Left::Strips(strips) => assert!(out.rows.next_multiple_of(step) * depth <= strips.len()),
+    }
     debug_assert!(out.cols <= width);
     // A narrow tile is computed in a full one on the side.
     let mut side = [0.0f32; TILE_ROWS * 32];
@@ -259,7 +276,6 @@ pub(crate) unsafe fn column_of_tiles<S: Simd>(
         }
         other => other,
     };
-    let step = if S::WIDE_TILE { TILE_ROWS } else { 4 };
     let mut r = 0;
     while r < out.rows {
         let rows = step.min(out.rows - r);
@@ -272,8 +288,15 @@ pub(crate) unsafe fn column_of_tiles<S: Simd>(
                 unsafe { c.add(i * out.stride).copy_to(to.add(i * width), out.cols) };
             }
         }
+        let (from, layout) = match a {
+            Left::InPlace(a) => (&a.data[r * a.row..], a),
+            Left::Strips(strips) => {
+                let strip = &strips[r * depth..];
+                (strip, Mat { data: strip, row: 1, col: step })
+            }
+        };
         // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
-        unsafe { some_rows(s, rows, to, stride, a.data.as_ptr().add(r * a.row), a, panel, start) };
+        unsafe { some_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
         if narrow {
             for i in 0..rows {
                 // SAFETY: `cols` floats of row r + i.
@@ -344,7 +367,9 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
         }
     }
     let mut b = panel.as_ptr();
-    let mut a = a;
+    // One pointer a row, one offset for all: the loop then does nothing but load and multiply.
+    let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
+    let mut at = 0;
     for _ in 0..depth {
         // SAFETY: k < depth, in the panel and in A.
         unsafe {
@@ -353,13 +378,13 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
                 *row = s.load_ptr(b.add(v * lanes));
             }
             for (r, acc) in acc.iter_mut().enumerate() {
-                let x = s.splat(*a.add(r * layout.row));
+                let x = s.splat(*rows[r].add(at));
                 for (acc, row) in acc.iter_mut().zip(row) {
                     *acc = s.mul_add(x, row, *acc);
                 }
             }
             b = b.add(V * lanes);
-            a = a.add(layout.col);
+            at += layout.col;
         }
     }
     for (r, acc) in acc.iter().enumerate() {

@@ -7,7 +7,7 @@
 
 use super::{Dims, dot};
 use crate::dropout::{self, Mask, factors_len};
-use crate::gemm::{Mat, Start, Tile, column_of_tiles, pack_panel, width};
+use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panel, width};
 use crate::par::{Cpu, Shared};
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
@@ -162,7 +162,7 @@ unsafe fn multiply<S: Simd>(
         // SAFETY: the caller's promise, for these columns.
         unsafe {
             let out = Tile { c: c.add(first), stride, rows, cols: width.min(cols - first) };
-            column_of_tiles(s, out, a, b, start);
+            column_of_tiles(s, out, Left::InPlace(a), b, start);
         }
     }
 }
