@@ -78,19 +78,19 @@ mod tests {
             let idx: Vec<u32> = (0..b * t).map(|i| (i * i % v) as u32).collect();
             let mut x = vec![f32::NAN; b * t * c];
             forward(cpu, &mut x, &idx, &wte, &wpe, 2, (b, t, c));
-            for i in 0..b * t * c {
+            for (i, x) in x.iter().enumerate() {
                 let (row, col) = (i / c, i % c);
                 let expected = wte[idx[row] as usize * c + col] + wpe[(2 + row % t) * c + col];
-                assert_eq!(x[i], expected);
+                assert_eq!(*x, expected);
             }
             let dx = random(3, b * t * c);
             let (mut dwte, mut dwpe) = (vec![0.0; v * c], vec![0.0; t * c]);
             backward(cpu, &mut dwte, &mut dwpe, &dx, &idx, (b, t, c));
             let (mut dwte2, mut dwpe2) = (vec![0.0; v * c], vec![0.0; t * c]);
-            for i in 0..b * t * c {
+            for (i, dx) in dx.iter().enumerate() {
                 let (row, col) = (i / c, i % c);
-                dwte2[idx[row] as usize * c + col] += dx[i];
-                dwpe2[row % t * c + col] += dx[i];
+                dwte2[idx[row] as usize * c + col] += dx;
+                dwpe2[row % t * c + col] += dx;
             }
             assert_eq!((dwte, dwpe), (dwte2, dwpe2));
         });

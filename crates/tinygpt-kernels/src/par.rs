@@ -176,10 +176,9 @@ impl Board {
             self.wait_for(round);
             // SAFETY: this round's job was written before the round was announced, and the owner
             // waits for `busy` to reach 0 before it lets go of what the pointer points to.
-            let job = match unsafe { *self.job.get() } {
-                Some(job) => unsafe { &*job },
-                None => return,
-            };
+            let Some(job) = (unsafe { *self.job.get() }) else { return };
+            // SAFETY: as above.
+            let job = unsafe { &*job };
             if catch_unwind(AssertUnwindSafe(|| job(id))).is_err() {
                 self.panicked.store(true, Relaxed);
             }
