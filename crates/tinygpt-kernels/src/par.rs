@@ -155,9 +155,14 @@ struct Board {
     round: AtomicUsize,
     /// Workers not yet done with the current job.
     busy: AtomicUsize,
+    /// Workers asleep, and whether the owner is.
     asleep: AtomicUsize,
+    owner_asleep: AtomicBool,
     sleep: Mutex<()>,
+    /// For the workers: there is a new round.
     wake: Condvar,
+    /// For the owner: nobody is busy.
+    done: Condvar,
     panicked: AtomicBool,
 }
 
@@ -182,7 +187,10 @@ impl Board {
             if catch_unwind(AssertUnwindSafe(|| job(id))).is_err() {
                 self.panicked.store(true, Relaxed);
             }
-            self.busy.fetch_sub(1, Release);
+            if self.busy.fetch_sub(1, SeqCst) == 1 && self.owner_asleep.load(SeqCst) {
+                let _guard = self.sleep.lock().expect("no panic while sleeping");
+                self.done.notify_one();
+            }
         }
     }
 
@@ -211,12 +219,21 @@ impl Board {
         }
     }
 
+    /// Spins, then sleeps: on a busy machine the worker waited for may need this very core.
     fn wait_until_idle(&self) {
-        let mut spins = 0;
-        while self.busy.load(Acquire) > 0 {
-            spins += 1;
-            if spins < SPINS { std::hint::spin_loop() } else { std::thread::yield_now() }
+        for _ in 0..SPINS {
+            if self.busy.load(Acquire) == 0 {
+                return;
+            }
+            std::hint::spin_loop();
         }
+        // One of owner and last worker sees the other, as in `wait_for`.
+        self.owner_asleep.store(true, SeqCst);
+        let mut guard = self.sleep.lock().expect("no panic while sleeping");
+        while self.busy.load(SeqCst) > 0 {
+            guard = self.done.wait(guard).expect("no panic while sleeping");
+        }
+        self.owner_asleep.store(false, SeqCst);
     }
 }
 
@@ -232,8 +249,10 @@ impl Pool {
             round: AtomicUsize::new(0),
             busy: AtomicUsize::new(0),
             asleep: AtomicUsize::new(0),
+            owner_asleep: AtomicBool::new(false),
             sleep: Mutex::new(()),
             wake: Condvar::new(),
+            done: Condvar::new(),
             panicked: AtomicBool::new(false),
         });
         let workers = (1..threads).map(|id| {
