@@ -1,23 +1,33 @@
 //! The data a run was started with, found again.
 
 use super::{Run, Settings};
+use crate::checkpoint;
 use crate::data::{DataOptions, Dataset, Input};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
-/// keeping.
+/// keeping. Either way in the tokens of the run's model.
 ///
 /// # Errors
-/// Token files that are damaged.
+/// Token files that are damaged, or that another tokenizer wrote; a run without a checkpoint.
 pub fn dataset(
     run: &Run,
     settings: &Settings,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Dataset> {
-    if run.data().exists() {
-        return Dataset::open(&run.data());
+    // Not made anew from the text: a run that started from other weights has their vocabulary.
+    let vocabulary = checkpoint::read_tokenizer(&run.model()?)?;
+    if !run.data().exists() {
+        let options = DataOptions { vocabulary, ..data_options(settings) };
+        return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
-    Dataset::build(&Input::TinyShakespeare, &data_options(settings), None, progress)
+    let data = Dataset::open(&run.data())?;
+    if vocabulary.is_some_and(|vocabulary| vocabulary != data.tokenizer) {
+        let problem = "its tokens are not those of the run's model";
+        return Err(Error::data(data.source, problem)
+            .with_hint("one of the two was replaced; start a new run from the text"));
+    }
+    Ok(data)
 }
 
 /// How the settings say that a text becomes tokens.
