@@ -15,9 +15,9 @@ use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, Tokeniz
 
 const HELP: &str = "\
 The loss is the mean of -ln p(next token) over every token but the first, seen in windows of
-block_size, one after the other. ln V is the loss of knowing nothing; the perplexity exp(loss) is how
-many tokens the model wavers between. Losses of different tokenizers cannot be compared; bits per
-byte can.
+block_size, one after the other. ln V is the loss of knowing nothing; the perplexity, exp(loss), is
+how many tokens the model wavers between. Losses of different tokenizers cannot be compared; bits
+per byte can.
 
 Examples:
   tinygpt eval                              the newest run, on its validation text
@@ -26,7 +26,7 @@ Examples:
   tinygpt eval runs/quick --text other.txt  on another text, in the model's tokens";
 
 pub fn arguments(command: Command) -> Command {
-    command.after_help(HELP).args(trained()).arg(threads()).args([
+    command.after_help(HELP).args(trained()).args([
         Arg::new("split")
             .long("split")
             .value_name("train|val|both")
@@ -41,6 +41,7 @@ pub fn arguments(command: Command) -> Command {
             .value_parser(value_parser!(PathBuf))
             .conflicts_with("split")
             .help("Another text: files, a folder, or - for standard input"),
+        threads(),
     ])
 }
 

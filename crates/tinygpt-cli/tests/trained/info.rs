@@ -12,9 +12,9 @@ fn a_run_and_its_checkpoints_tell_how_far_they_came() {
     for name in ["runs/quick", "runs/quick/last", "runs/quick/last/model.safetensors"] {
         let page = place.succeeds(&["info", name]);
         assert!(page.contains("96 tokens in "), "{page}");
-        assert!(page.contains("\ntokenizer  17 characters\n"), "{page}");
+        assert!(page.contains("\ntokenizer  18 characters\n"), "{page}");
         assert!(page.contains("B = 2 sequences of T = 16 tokens"), "{page}");
-        assert!(page.contains("(17, 16)"), "{page}");
+        assert!(page.contains("(18, 16)"), "{page}");
         assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
     }
     place.break_a_weight(); // and leaves weights only

@@ -33,7 +33,8 @@ impl Place {
         let tiny = "--n-layer 1 --n-head 2 --n-embd 16 --block-size 16 --max-iters 3 \
                     --batch-size 2 --eval-iters 1 --sample-tokens 0 --threads 1";
         let tiny: Vec<_> = tiny.split_whitespace().collect();
-        self.succeeds(&[&["train"], flags, &tiny].concat());
+        let (code, _, message) = self.run(&[&["train"], flags, &tiny].concat());
+        assert_eq!(code, 0, "{message}");
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -70,7 +70,7 @@ fn every_way_to_choose_works_at_its_edges_and_impossible_ones_are_refused() {
         assert_eq!(text(flag), greedy, "{flag}");
     }
     let all = text("--top-k=0");
-    for flag in ["--top-k=200", "--top-k=17", "--top-k=999999999", "--top-p=1", "--min-p=0"] {
+    for flag in ["--top-k=200", "--top-k=18", "--top-k=999999999", "--top-p=1", "--min-p=0"] {
         assert_eq!(text(flag), all, "{flag}");
     }
     for (flag, problem) in [
@@ -206,7 +206,7 @@ fn a_model_that_is_not_there_yet_or_not_whole_says_what_to_do() {
         ("hf", "config.json", br#"{"model_type": "gpt2"}"#, "Hugging Face"),
         ("bpe", "tokenizer.json", br#"{"model": {"type": "Unigram"}}"#, "Unigram"),
         ("broken", "tokenizer.json", b"{", "tokenizer.json"),
-        ("words", "tokenizer.json", tokens(99).as_bytes(), "has 99 tokens, its model 17"),
+        ("words", "tokenizer.json", tokens(99).as_bytes(), "has 99 tokens, its model 18"),
     ] {
         let message = damaged(name, file, contents);
         assert!(message.contains(problem) && message.contains(name), "{message}");
