@@ -24,7 +24,7 @@ impl Place {
     /// A place with one run, trained a little on [`TEXT`].
     fn with_run(flags: &[&str]) -> Self {
         let place = Self::new();
-        place.write("my.txt", &TEXT.repeat(20));
+        place.write("my.txt", TEXT.repeat(20));
         place.train(&[&["my.txt"], flags].concat());
         place
     }
