@@ -247,7 +247,7 @@ fn row<const N: usize>(cells: [&str; N]) -> [String; N] {
 }
 
 /// Columns two blanks apart, each as wide as its widest cell.
-fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: [bool; N]) -> String {
+pub fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: [bool; N]) -> String {
     let widths: [usize; N] =
         std::array::from_fn(|i| rows.iter().map(|row| row[i].len()).max().unwrap_or(0));
     let mut text = String::new();

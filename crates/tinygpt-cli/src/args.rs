@@ -110,6 +110,11 @@ pub fn trained_path(matches: &ArgMatches) -> Option<&PathBuf> {
     matches.get_one("run").or_else(|| matches.get_one("out-dir"))
 }
 
+/// The value of a number that has a default.
+pub fn number_of<T: Copy + Send + Sync + 'static>(matches: &ArgMatches, name: &str) -> T {
+    *matches.get_one(name).expect("has a default")
+}
+
 /// `--threads` for the verbs that do not take every setting.
 pub fn threads() -> Arg {
     Arg::new("threads")

@@ -10,6 +10,7 @@ mod failure;
 mod out;
 mod progress;
 mod render;
+mod trained;
 mod verbs;
 
 use clap::{ArgMatches, Command};

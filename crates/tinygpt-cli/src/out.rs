@@ -30,6 +30,11 @@ impl Out {
         }
     }
 
+    /// Whether the reader has gone, so that there is no point in making more.
+    pub fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Help or the version, in colour where there is any.
     pub fn write_help(&mut self, message: &clap::Error) -> Outcome {
         let text = message.render();

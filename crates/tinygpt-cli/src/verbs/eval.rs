@@ -1,24 +1,172 @@
 //! `tinygpt eval`: the loss of a trained model on the whole of its training and validation text.
 
-use crate::args::{threads, trained, trained_path};
-use crate::{Outcome, failure::Failure, out::Out};
-use clap::{ArgMatches, Command};
+use crate::anatomy::aligned;
+use crate::args::{number_of, threads, trained, trained_path};
+use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, trained::Trained};
+use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
+use indicatif::HumanCount;
+use std::f64::consts::LN_2;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tinygpt::checkpoint::read_progress;
+use tinygpt::run::{data_options, dataset};
+use tinygpt::train::exact_loss;
+use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, TokenizerKind, Tokens};
 
 const HELP: &str = "\
-The loss is the mean of -ln p(next token): ln V is what knowing nothing gives, and exp(loss) is how
-many tokens the model wavers between. Losses of different tokenizers cannot be compared; bits per
-byte can.
+The loss is the mean of -ln p(next token) over every token but the first, seen in windows of
+block_size, one after the other. ln V is the loss of knowing nothing; the perplexity, exp(loss), is
+how many tokens the model wavers between. Losses of different tokenizers cannot be compared; bits
+per byte can.
 
 Examples:
-  tinygpt eval                  the newest run
-  tinygpt eval runs/quick       its best checkpoint
-  tinygpt eval runs/quick/last  its last";
+  tinygpt eval                              the newest run, on its validation text
+  tinygpt eval runs/quick --split both      also on what it was trained on
+  tinygpt eval runs/quick/last              its last checkpoint instead of its best
+  tinygpt eval runs/quick --text other.txt  on another text, in the model's tokens";
 
 pub fn arguments(command: Command) -> Command {
-    command.after_help(HELP).args(trained()).arg(threads())
+    command.after_help(HELP).args(trained()).args([
+        Arg::new("split")
+            .long("split")
+            .value_name("train|val|both")
+            .value_parser(PossibleValuesParser::new(["train", "val", "both"]))
+            .hide_possible_values(true)
+            .default_value("val")
+            .help("Which part of the run's text"),
+        Arg::new("text")
+            .long("text")
+            .value_name("FILE")
+            .num_args(1..)
+            .value_parser(value_parser!(PathBuf))
+            .conflicts_with("split")
+            .help("Another text: files, a folder, or - for standard input"),
+        threads(),
+    ])
 }
 
-pub fn run(matches: &ArgMatches, _out: &mut Out) -> Outcome {
-    let _ = trained_path(matches);
-    Err(Failure::run("this build has no model to evaluate yet"))
+pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
+    let mut model = Trained::load(trained_path(matches), number_of(matches, "threads"))?;
+    let (data, parts) = match matches.get_many::<PathBuf>("text") {
+        Some(paths) => (another_text(paths.cloned().collect(), &model)?, &["text"][..]),
+        None => {
+            let split = matches.get_one::<String>("split").expect("has a default");
+            let parts = match split.as_str() {
+                "train" => &["train"][..],
+                "val" => &["val"],
+                _ => &["train", "val"],
+            };
+            (own_text(&model)?, parts)
+        }
+    };
+    data.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
+    let mut rows = vec![HEADINGS.map(Into::into)];
+    for &part in parts {
+        let (tokens, bytes) = match (part, &data.val) {
+            ("val", Some(val)) => (val, data.val_bytes),
+            ("val", None) if parts.len() > 1 => {
+                tell("note: this run has no validation split (val_fraction = 0)");
+                continue;
+            }
+            ("val", None) => {
+                let problem = "there is no validation split (val_fraction = 0)";
+                return Err(Failure::run(format!("{}: {problem}", data.source))
+                    .with_hint("--split train, or another text with --text FILE"));
+            }
+            _ => (&data.train, data.train_bytes),
+        };
+        rows.push(measured(&mut model, part, tokens, bytes)?);
+    }
+    let step = read_progress(&model.path)?.map(|at| format!(", step {}", HumanCount(at.step)));
+    let v = model.gpt.config().vocab_size;
+    out.write(&format!(
+        "model   {}{}\ntext    {}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
+        model.path.display(),
+        step.unwrap_or_default(),
+        data.source,
+        (v as f64).ln(),
+        aligned(&rows, [false, true, true, true, true, true, true, true]),
+    ))
+}
+
+const HEADINGS: [&str; 8] =
+    ["part", "tokens", "loss", "perplexity", "bits/char", "bits/byte", "seconds", "tokens/s"];
+
+/// A row of the table.
+fn measured(
+    model: &mut Trained,
+    part: &'static str,
+    tokens: &Tokens,
+    bytes: u64,
+) -> Result<[String; 8], Failure> {
+    let n = tokens.len();
+    if n < 2 {
+        let problem = format!("{part} has {n} tokens; a loss needs 2, one to see and one to guess");
+        return Err(Failure::run(problem));
+    }
+    let (started, mut bar) = (Instant::now(), Bar::new(part));
+    let loss = exact_loss(&mut model.gpt, tokens, &mut |done, total| bar.at(done, total));
+    bar.finish();
+    let (loss, seconds) = (loss?, started.elapsed().as_secs_f64());
+    if !loss.is_finite() {
+        let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";
+        let what = format!("the loss of {}", model.path.display());
+        return Err(Error::NotFinite { what, value: loss, hint: Some(hint.into()) }.into());
+    }
+    let loss = f64::from(loss);
+    let bits = loss / LN_2;
+    Ok([
+        part.into(),
+        HumanCount(n as u64).to_string(),
+        format!("{loss:.4}"),
+        format!("{:.3}", loss.exp()),
+        match model.tokenizer.kind() {
+            TokenizerKind::Char => format!("{bits:.4}"),
+            TokenizerKind::Byte => "-".into(),
+        },
+        format!("{:.4}", bits * n as f64 / bytes as f64),
+        format!("{seconds:.1}"),
+        HumanCount((n as f64 / seconds) as u64).to_string(),
+    ])
+}
+
+/// The text of the run that the model is of.
+fn own_text(model: &Trained) -> Result<Dataset, Failure> {
+    let Some((run, settings)) = settings_of(&model.path)? else {
+        let problem = format!("{}: is not in a run, so its text is unknown", model.path.display());
+        return Err(Failure::run(problem).with_hint("name a text: --text FILE"));
+    };
+    let mut bar = Bar::new("reading the text");
+    let data = dataset(&run, &settings, &mut |done, total| bar.at(done, total));
+    bar.finish();
+    Ok(data?)
+}
+
+/// A text of the user's, all of it, in the model's tokens.
+fn another_text(paths: Vec<PathBuf>, model: &Trained) -> Result<Dataset, Failure> {
+    let own = settings_of(&model.path)?.map(|(_, settings)| data_options(&settings));
+    let options = DataOptions {
+        vocabulary: Some(model.tokenizer.clone()),
+        val_fraction: 0.0,
+        ..own.unwrap_or_default()
+    };
+    let mut bar = Bar::new("reading the text");
+    let input = Input::Paths(paths);
+    let data = Dataset::build(&input, &options, None, &mut |done, total| bar.at(done, total));
+    bar.finish();
+    Ok(data?)
+}
+
+/// The run that has the checkpoint at `path`, if one has, and what it was told.
+fn settings_of(path: &Path) -> Result<Option<(Run, Settings)>, Failure> {
+    let mut above = path.ancestors().skip(1);
+    let folder = if path.is_file() { above.nth(1) } else { above.next() };
+    // `best`, typed inside the run's folder, is in "".
+    let here = folder.map(|folder| if folder == Path::new("") { Path::new(".") } else { folder });
+    let Some(run) = here.and_then(|folder| Run::open(folder, Some(folder)).ok()) else {
+        return Ok(None);
+    };
+    let layers = Layers { file: Some(run.config()), ..Layers::default() };
+    let settings = Settings::resolve(&layers)?;
+    Ok(Some((run, settings)))
 }

@@ -3,9 +3,12 @@
 use crate::anatomy::Anatomy;
 use crate::{Outcome, failure::Failure, out::Out};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use std::path::{Path, PathBuf};
-use tinygpt::run::{keys, read::PRESETS};
-use tinygpt::{GptConfig, Layers, Settings, TokenizerKind, TrainConfig};
+use indicatif::{HumanCount, HumanDuration};
+use std::path::Path;
+use std::time::Duration;
+use tinygpt::checkpoint::{self, Progress};
+use tinygpt::run::{folder::RUNS, keys, read::PRESETS};
+use tinygpt::{GptConfig, Layers, Run, Settings, TokenizerKind, TrainConfig};
 
 const HELP: &str = "\
 Read the page from top to bottom and you have followed a token through the model: the parameters
@@ -30,7 +33,7 @@ pub fn arguments(command: Command) -> Command {
         Arg::new("model")
             .value_name("RUN|PRESET")
             .default_value("quick")
-            .help("A preset, a run or checkpoint folder, or a config file"),
+            .help("A preset, a run, a checkpoint, or a config file"),
         count("batch-size", "B", "Sequences in a batch [default: the model's recipe]"),
         count("block-size", "T", "Tokens in a sequence [default: as long as the model takes]"),
         Arg::new("all").long("all").action(ArgAction::SetTrue).help("Write out every block"),
@@ -56,31 +59,27 @@ pub struct NamedModel {
     pub batch_size: usize,
 }
 
-/// What the user called `name`: a preset, a run or checkpoint folder, or a config file.
+/// What the user called `name`: a preset, a run or checkpoint, or a config file.
 pub fn named_model(name: &str) -> Result<NamedModel, Failure> {
     if PRESETS.iter().any(|(preset, _)| *preset == name) {
         let layers = Layers { preset: Some(name.into()), ..Default::default() };
         return recipe(format!("preset {name}"), &layers);
     }
     let path = Path::new(name);
-    let inside = |file: &str| Some(path.join(file)).filter(|path| path.is_file());
-    if path.extension().is_some_and(|end| end == "toml") || inside("config.toml").is_some() {
-        let file = inside("config.toml").unwrap_or(path.into());
-        return recipe(name.into(), &Layers { file: Some(file), ..Default::default() });
+    if path.extension().is_some_and(|end| end == "toml") {
+        return recipe(name.into(), &Layers { file: Some(path.into()), ..Default::default() });
     }
-    if let Some(file) = inside("config.json") {
-        return checkpoint(name.into(), &file);
+    if let Ok(run) = Run::open(Path::new(RUNS), Some(path)) {
+        return of_run(&run);
     }
-    let (problem, hint) = if path.is_dir() {
-        (format!("{name}: neither a run (config.toml) nor a checkpoint (config.json)"), None)
-    } else {
-        let names = PRESETS.iter().map(|(preset, _)| *preset);
-        let near = keys::nearest(name, names.clone()).map(|near| format!("did you mean {near}?"));
-        let presets = format!("the presets are {}", names.collect::<Vec<_>>().join(", "));
-        (format!("{name}: no such preset, folder or file"), Some(near.unwrap_or(presets)))
-    };
-    let failure = Failure::usage(problem);
-    Err(if let Some(hint) = hint { failure.with_hint(hint) } else { failure })
+    if path.exists() {
+        return of_checkpoint(path);
+    }
+    let names = PRESETS.iter().map(|(preset, _)| *preset);
+    let near = keys::nearest(name, names.clone()).map(|near| format!("did you mean {near}?"));
+    let presets = format!("the presets are {}", names.collect::<Vec<_>>().join(", "));
+    Err(Failure::usage(format!("{name}: no such preset, folder or file"))
+        .with_hint(near.unwrap_or(presets)))
 }
 
 fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
@@ -99,14 +98,52 @@ fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
     Ok(NamedModel { title, config: settings.model, batch_size: settings.train.batch_size })
 }
 
-fn checkpoint(title: String, file: &PathBuf) -> Result<NamedModel, Failure> {
-    let wrong = |problem: String| Failure::run(format!("{}: {problem}", file.display()));
-    let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
-    let mut fields: serde_json::Map<String, serde_json::Value> =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    fields.retain(|key, _| key != "model_type" && key != "format_version");
-    let config: GptConfig =
-        serde_json::from_value(fields.into()).map_err(|error| wrong(error.to_string()))?;
-    config.check()?;
-    Ok(NamedModel { title, config, batch_size: TrainConfig::default().batch_size })
+fn of_run(run: &Run) -> Result<NamedModel, Failure> {
+    let layers = Layers { file: Some(run.config()), ..Default::default() };
+    let mut model = recipe(run.folder().display().to_string(), &layers)?;
+    for (name, path) in [("best", run.best()), ("last", run.last())] {
+        if checkpoint::exists(&path) {
+            model.title += &line(name, &training_of(&path)?.0);
+        }
+    }
+    if let Ok(path) = run.model() {
+        model.title += &line("tokenizer", &tokenizer_of(&path)?);
+    }
+    Ok(model)
+}
+
+fn of_checkpoint(path: &Path) -> Result<NamedModel, Failure> {
+    let config = checkpoint::read_config(path)?;
+    let (training, batch_size) = training_of(path)?;
+    let title = path.display().to_string()
+        + &line("training", &training)
+        + &line("tokenizer", &tokenizer_of(path)?);
+    Ok(NamedModel { title, config, batch_size })
+}
+
+fn line(name: &str, text: &str) -> String {
+    format!("\n{name:<10} {text}")
+}
+
+/// How far the training of a checkpoint had come, and the size of its batches.
+fn training_of(path: &Path) -> Result<(String, usize), Failure> {
+    let Some(progress) = checkpoint::read_progress(path)? else {
+        return Ok(("weights only".into(), TrainConfig::default().batch_size));
+    };
+    let Progress { step, best_val_loss, tokens, elapsed_s, train, .. } = progress;
+    let loss = best_val_loss
+        .map_or("no validation".into(), |loss| format!("best validation loss {loss:.4}"));
+    let [step, all, tokens] = [step, train.max_iters, tokens].map(HumanCount);
+    let time = HumanDuration(Duration::try_from_secs_f64(elapsed_s).unwrap_or_default());
+    Ok((format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train.batch_size))
+}
+
+fn tokenizer_of(path: &Path) -> Result<String, Failure> {
+    Ok(match checkpoint::read_tokenizer(path)? {
+        None => "none".into(),
+        Some(tokenizer) => match tokenizer.kind() {
+            TokenizerKind::Char => format!("{} characters", tokenizer.vocab_size()),
+            TokenizerKind::Byte => "bytes".into(),
+        },
+    })
 }

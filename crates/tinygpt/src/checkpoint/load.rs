@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::model::tensors::Spec;
 use crate::model::{Params, Tensors};
+use crate::tokenizer::Tokenizer;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,11 +33,7 @@ impl Checkpoint {
             return Err(Error::checkpoint(model, problem));
         }
         let params = read_params(&mut file, &config)?;
-        let tokenizer = folder.join(TOKENIZER);
-        let tokenizer_json = match tokenizer.exists() {
-            true => Some(files::read_text(&tokenizer, LONGEST_TOKENIZER)?),
-            false => None,
-        };
+        let tokenizer_json = read_tokenizer_json(&folder.join(TOKENIZER))?;
         Ok(Self { config, params, tokenizer_json })
     }
 }
@@ -78,6 +75,23 @@ fn rows<'a>(table: &'a Tensors<Spec>, prefix: &str) -> Vec<(String, &'a [usize])
 /// As for [`Checkpoint::load`].
 pub fn read_config(path: &Path) -> Result<GptConfig> {
     config_file::read(&locate(path)?.0.join(CONFIG))
+}
+
+/// The tokenizer of the checkpoint at `path`; none if it was saved without one.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if there is a tokenizer.json and it cannot be read or used.
+pub fn read_tokenizer(path: &Path) -> Result<Option<Tokenizer>> {
+    let file = locate(path)?.0.join(TOKENIZER);
+    let Some(json) = read_tokenizer_json(&file)? else { return Ok(None) };
+    Tokenizer::from_json(&json).map(Some).map_err(|error| match error {
+        Error::Data { problem, hint, .. } => Error::Checkpoint { path: file, problem, hint },
+        other => other,
+    })
+}
+
+fn read_tokenizer_json(path: &Path) -> Result<Option<String>> {
+    path.exists().then(|| files::read_text(path, LONGEST_TOKENIZER)).transpose()
 }
 
 /// How far the training of the checkpoint at `path` had come; none if it has weights only.

@@ -24,7 +24,7 @@ mod tensor_file;
 #[cfg(test)]
 mod tests;
 
-pub use load::{read_config, read_progress};
+pub use load::{read_config, read_progress, read_tokenizer};
 
 use crate::config::{GptConfig, TrainConfig};
 use crate::error::{Error, Result};

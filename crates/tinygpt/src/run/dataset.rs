@@ -1,23 +1,33 @@
 //! The data a run was started with, found again.
 
 use super::{Run, Settings};
+use crate::checkpoint;
 use crate::data::{DataOptions, Dataset, Input};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
-/// keeping.
+/// keeping. Either way in the tokens of the run's model.
 ///
 /// # Errors
-/// Token files that are damaged.
+/// Token files that are damaged, or that another tokenizer wrote; a run without a checkpoint.
 pub fn dataset(
     run: &Run,
     settings: &Settings,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Dataset> {
-    if run.data().exists() {
-        return Dataset::open(&run.data());
+    // Not made anew from the text: a run that started from other weights has their vocabulary.
+    let vocabulary = checkpoint::read_tokenizer(&run.model()?)?;
+    if !run.data().exists() {
+        let options = DataOptions { vocabulary, ..data_options(settings) };
+        return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
-    Dataset::build(&Input::TinyShakespeare, &data_options(settings), None, progress)
+    let data = Dataset::open(&run.data())?;
+    if vocabulary.is_some_and(|vocabulary| vocabulary != data.tokenizer) {
+        let problem = "its tokens are not those of the run's model";
+        return Err(Error::data(data.source, problem)
+            .with_hint("one of the two was replaced; start a new run from the text"));
+    }
+    Ok(data)
 }
 
 /// How the settings say that a text becomes tokens.
@@ -30,5 +40,62 @@ pub fn data_options(settings: &Settings) -> DataOptions {
         newline: settings.run.newline,
         lossy: settings.run.lossy,
         seed: settings.train.seed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::GptConfig;
+    use crate::model::{Params, Tensors};
+    use crate::run::Layers;
+    use crate::tokenizer::Tokenizer;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    fn run_of(tokenizer: &Tokenizer, folder: &Path) -> (Run, Settings) {
+        let mut settings = Settings::resolve(&Layers::default()).unwrap();
+        settings.settle_vocab_size(tokenizer.vocab_size()).unwrap();
+        let config = GptConfig { n_layer: 1, n_embd: 4, ..settings.model.clone() };
+        let params = Params::zeros(Arc::new(Tensors::of(&config)));
+        let run = Run::create(folder, "run").unwrap();
+        let json = tokenizer.to_json();
+        checkpoint::save(&run.last(), &config, &params, Some(&json), None).unwrap();
+        (run, settings)
+    }
+
+    #[test]
+    fn the_built_in_text_is_in_the_tokens_of_the_runs_model() {
+        let folder = tempfile::tempdir().unwrap();
+        let more = Tokenizer::from_chars((32..127).map(char::from).chain("\né".chars()));
+        for tokenizer in [more, Tokenizer::Byte] {
+            let (run, settings) = run_of(&tokenizer, folder.path());
+            let data = dataset(&run, &settings, &mut |_, _| {}).unwrap();
+            assert_eq!(data.tokenizer, tokenizer);
+            let mut ids = [0; 13];
+            data.train.read(0, &mut ids).unwrap();
+            assert_eq!(tokenizer.decode(&ids), "First Citizen");
+            assert_eq!(data.val.unwrap().len(), 111_540);
+        }
+    }
+
+    #[test]
+    fn token_files_of_another_tokenizer_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("my.txt");
+        std::fs::write(&text, "abcba").unwrap();
+        let (run, settings) = run_of(&Tokenizer::from_chars("abc".chars()), folder.path());
+        let prepared = |vocabulary: &str| {
+            let options = DataOptions {
+                vocabulary: Some(Tokenizer::from_chars(vocabulary.chars())),
+                ..data_options(&settings)
+            };
+            let input = Input::Paths(vec![text.clone()]);
+            Dataset::build(&input, &options, Some(&run.data()), &mut |_, _| {}).unwrap();
+            dataset(&run, &settings, &mut |_, _| {})
+        };
+        prepared("abc").unwrap();
+        let error = prepared("abcd").unwrap_err();
+        assert!(error.to_string().contains("not those of the run's model"), "{error}");
     }
 }

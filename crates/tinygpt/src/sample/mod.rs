@@ -2,6 +2,8 @@
 
 mod decode;
 mod sampler;
+#[cfg(test)]
+mod tests;
 
 use crate::error::{Error, Result};
 use crate::model::Gpt;

@@ -43,8 +43,12 @@ impl Sampling {
     /// Says the first thing that cannot work.
     pub fn check(&self) -> Result<()> {
         if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
-            return Err(Error::config("temperature", self.temperature, "must be 0 or more")
-                .with_hint("0 is greedy, 0.8 is usual, above 1 is wild"));
+            return Err(Error::config(
+                "temperature",
+                self.temperature,
+                "must be a finite number, 0 or more",
+            )
+            .with_hint("0 is greedy, 0.8 is usual, above 1 is wild"));
         }
         for (key, value) in [("top_p", self.top_p), ("min_p", self.min_p)] {
             if !(0.0..=1.0).contains(&value) {

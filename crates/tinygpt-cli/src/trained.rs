@@ -1,0 +1,40 @@
+//! A trained model ready to work, with the tokenizer it was saved with.
+
+use crate::{args::cpu, failure::Failure};
+use std::path::{Path, PathBuf};
+use tinygpt::checkpoint;
+use tinygpt::run::{folder::RUNS, model_path};
+use tinygpt::{Checkpoint, Error, Gpt, Tokenizer};
+
+/// A model and what its tokens mean.
+pub struct Trained {
+    /// Its checkpoint: a folder, or a `.safetensors` file.
+    pub path: PathBuf,
+    pub gpt: Gpt,
+    pub tokenizer: Tokenizer,
+}
+
+impl Trained {
+    /// The model that the user typed, or that of the newest run.
+    pub fn load(typed: Option<&PathBuf>, threads: usize) -> Result<Self, Failure> {
+        let path = model_path(Path::new(RUNS), typed.map(PathBuf::as_path))?;
+        let Checkpoint { config, params, .. } = Checkpoint::load(&path)?;
+        let wrong = |problem: String, hint: &str| Error::Checkpoint {
+            path: path.clone(),
+            problem,
+            hint: Some(hint.into()),
+        };
+        let tokenizer = checkpoint::read_tokenizer(&path)?.ok_or_else(|| {
+            let problem = "has no tokenizer.json, which says what its tokens mean";
+            wrong(problem.into(), "copy it from the folder that the weights came from")
+        })?;
+        let (known, v) = (tokenizer.vocab_size(), config.vocab_size);
+        if known > v {
+            let problem = format!("its tokenizer.json has {known} tokens, its model {v}");
+            let hint = "the tokenizer.json must be the one that the model was trained with";
+            return Err(wrong(problem, hint).into());
+        }
+        let gpt = Gpt::with_params(config, params, cpu(threads)?)?;
+        Ok(Self { path, gpt, tokenizer })
+    }
+}

@@ -1,0 +1,190 @@
+//! Sampling against the same thing done without a cache: a whole forward pass for every token.
+
+use super::*;
+use crate::config::GptConfig;
+use crate::model::{Params, Tensors};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tinygpt_kernels::{Cpu, Isa, reference::random};
+
+const T: usize = 7;
+const V: usize = 13;
+
+fn config() -> GptConfig {
+    GptConfig {
+        vocab_size: V,
+        block_size: T,
+        n_layer: 2,
+        n_head: 3,
+        n_embd: 21,
+        ..GptConfig::default()
+    }
+}
+
+/// Every parameter far from where training starts, so that the most likely token keeps changing.
+fn params(config: &GptConfig) -> Params {
+    let mut params = Params::init(Arc::new(Tensors::of(config)), 1);
+    for (i, spec) in params.table().clone().iter().enumerate() {
+        // Little for the vectors: a bias that outweighs everything would always write its token.
+        let scale = if spec.decays() { 0.5 } else { 0.1 };
+        for (x, noise) in params.get_mut(spec).iter_mut().zip(random(i as u64, spec.len())) {
+            *x += scale * noise;
+        }
+    }
+    let wpe = params.table().wpe.clone();
+    params.get_mut(&wpe).iter_mut().for_each(|x| *x *= 2.0);
+    params
+}
+
+fn model(config: &GptConfig, isa: Isa) -> Gpt {
+    Gpt::with_params(config.clone(), params(config), Cpu::new(1, isa)).unwrap()
+}
+
+/// Runs `test` on every instruction set and kind of model.
+fn on_every_model(test: impl Fn(&mut Gpt)) {
+    for isa in Isa::available() {
+        for (tied, bias) in [(true, true), (true, false), (false, true), (false, false)] {
+            println!("{}, tied {tied}, bias {bias}", isa.name());
+            test(&mut model(&GptConfig { tied, bias, ..config() }, isa));
+        }
+    }
+}
+
+fn prompt(len: usize) -> Vec<u32> {
+    (0..len as u32).map(|i| (i * i + 3 * i + 1) % V as u32).collect()
+}
+
+/// The logits (V) after `tokens`, by a forward pass over the last block_size of them.
+fn uncached_logits(gpt: &mut Gpt, tokens: &[u32]) -> Vec<f32> {
+    let seen = &tokens[tokens.len().saturating_sub(T)..];
+    let (logits, _) = gpt.forward(seen, None, (1, seen.len())).unwrap();
+    logits[logits.len() - V..].to_vec()
+}
+
+fn uncached_greedy(gpt: &mut Gpt, mut tokens: Vec<u32>, new: usize) -> Vec<u32> {
+    let mut sampler = Sampler::new(&Sampling::greedy(), 0).unwrap();
+    for _ in 0..new {
+        let logits = uncached_logits(gpt, &tokens);
+        tokens.push(sampler.pick(&logits).unwrap());
+    }
+    tokens
+}
+
+#[test]
+fn greedy_text_with_a_cache_is_that_without_for_every_length() {
+    on_every_model(|gpt| {
+        let mut texts = BTreeSet::new();
+        for len in 1..=3 * T {
+            let expected = uncached_greedy(gpt, prompt(len), 3 * T);
+            texts.insert(expected[len..].to_vec());
+            for new in 0..=3 * T {
+                let found = gpt.generate(&prompt(len), new, &Sampling::greedy()).unwrap();
+                assert_eq!(found, expected[..len + new], "{new} tokens after {len}");
+            }
+        }
+        assert!(texts.len() > T, "a model that always writes the same shows nothing: {texts:?}");
+    });
+}
+
+#[test]
+fn logits_with_a_cache_are_those_without_at_every_length() {
+    on_every_model(|gpt| {
+        let tokens = prompt(3 * T);
+        for start in 1..=3 * T {
+            let mut cache = Cache::new(gpt);
+            for len in start..=3 * T {
+                let expected = uncached_logits(gpt, &tokens[..len]);
+                let found = cache.logits(gpt, &tokens[..len]);
+                let difference = found
+                    .iter()
+                    .zip(&expected)
+                    .fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+                assert!(difference < 1e-4, "{difference:e} at {len}, begun at {start}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_prompt_is_returned_whole_however_long_and_unchanged_when_nothing_is_to_be_added() {
+    let mut gpt = model(&config(), Isa::best());
+    for len in [1, T - 1, T, T + 1, 3 * T] {
+        let none = gpt.generate(&prompt(len), 0, &Sampling::default()).unwrap();
+        assert_eq!(none, prompt(len));
+        let some = gpt.generate(&prompt(len), 5, &Sampling::default()).unwrap();
+        assert_eq!((some.len(), &some[..len]), (len + 5, &prompt(len)[..]));
+    }
+}
+
+#[test]
+fn a_text_of_several_contexts_can_be_drawn_and_repeats_with_its_seed() {
+    let mut gpt = model(&config(), Isa::best());
+    let mut draw = |seed| {
+        let sampling = Sampling { seed, temperature: 1.5, ..Sampling::default() };
+        gpt.generate(&[0], 5 * T, &sampling).unwrap()
+    };
+    assert_eq!(draw(1), draw(1));
+    assert_ne!(draw(1), draw(2));
+}
+
+#[test]
+fn tokens_come_one_by_one_until_the_caller_breaks() {
+    let mut gpt = model(&config(), Isa::best());
+    let whole = gpt.generate(&[1, 2], 9, &Sampling::greedy()).unwrap();
+    let mut sampler = Sampler::new(&Sampling::greedy(), 0).unwrap();
+    let mut seen = Vec::new();
+    let text = gpt.generate_with(&[1, 2], 9, &mut sampler, |token| {
+        seen.push(token);
+        if seen.len() == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(text.unwrap(), whole[..6]);
+    assert_eq!(seen, whole[2..6]);
+}
+
+#[test]
+fn prompts_that_cannot_be_continued_are_errors() {
+    let mut gpt = model(&config(), Isa::best());
+    let mut message =
+        |idx: &[u32]| gpt.generate(idx, 1, &Sampling::greedy()).unwrap_err().to_string();
+    assert!(message(&[]).contains("no token to go on from"));
+    assert_eq!(message(&[1, 13]), "idx: token id 13 at offset 1 >= vocab_size 13");
+}
+
+#[test]
+fn a_nan_weight_is_an_error_and_no_token_is_given_out() {
+    for sampling in [Sampling::greedy(), Sampling::default()] {
+        let mut params = params(&config());
+        let ln_f = params.table().ln_f.weight.clone();
+        params.get_mut(&ln_f)[3] = f32::NAN;
+        let mut gpt = Gpt::with_params(config(), params, Cpu::new(1, Isa::best())).unwrap();
+        let mut sampler = Sampler::new(&sampling, 0).unwrap();
+        let mut given = 0;
+        let error = gpt.generate_with(&[1], 9, &mut sampler, |_| {
+            given += 1;
+            ControlFlow::Continue(())
+        });
+        let error = error.unwrap_err();
+        assert!(matches!(error, Error::NotFinite { .. }), "{error}");
+        assert!(error.hint().is_some());
+        assert_eq!(given, 0);
+    }
+}
+
+#[test]
+fn ids_that_only_pad_the_vocabulary_are_never_drawn() {
+    let tokenizer = V - 3;
+    let mut padded = params(&config());
+    let wte = padded.table().wte.clone();
+    let ln_f = padded.table().ln_f.bias.clone().unwrap();
+    // The last three ids get the highest scores: their rows are the constant direction that ln_f adds.
+    padded.get_mut(&wte)[tokenizer * 21..].fill(10.0);
+    padded.get_mut(&ln_f).fill(1.0);
+    let mut gpt = Gpt::with_params(config(), padded, Cpu::new(1, Isa::best())).unwrap();
+    for temperature in [0.0, 1.0, 100.0] {
+        let all = Sampling { temperature, ..Sampling::default() };
+        let known = Sampling { vocab_size: tokenizer, ..all.clone() };
+        let drawn = |gpt: &mut Gpt, sampling| gpt.generate(&[0], 200, sampling).unwrap();
+        assert!(drawn(&mut gpt, &all).iter().any(|&id| id as usize >= tokenizer));
+        assert!(drawn(&mut gpt, &known).iter().all(|&id| (id as usize) < tokenizer));
+    }
+}
