@@ -202,7 +202,7 @@ mod tests {
             config.clone(),
             GptConfig { bias: false, tied: false, ..config.clone() },
             GptConfig { dropout: 0.5, n_head: 1, ..config.clone() },
-            GptConfig { block_size: 1, n_layer: 1, n_head: 1, n_embd: 1, ..config.clone() },
+            GptConfig { block_size: 1, n_layer: 1, n_head: 1, n_embd: 2, ..config.clone() },
         ] {
             let mut subject = Subject::fresh(&config, 2).unwrap();
             // The experiment with the mask has a model of its own, and its own test.
