@@ -119,6 +119,7 @@ pub(super) fn naive_fused(fused: &Outcome, naive: &Outcome) -> Vec<Row> {
 mod tests {
     use super::super::Subject;
     use super::*;
+    use tinygpt_kernels::{Cpu, Isa};
 
     fn subject() -> Subject {
         let config = GptConfig {
@@ -129,7 +130,7 @@ mod tests {
             n_embd: 21,
             ..GptConfig::default()
         };
-        Subject::fresh(&config, 1).unwrap()
+        Subject::fresh(&config, Cpu::new(1, Isa::best())).unwrap()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::model::Gpt;
 use crate::optim::AdamW;
 use crate::sample::Cache;
-use tinygpt_kernels::{Cpu, Isa};
+use tinygpt_kernels::Cpu;
 
 /// With `W_U = W_E^T` a row of the embedding is a row of the unembedding too: moving it moves the
 /// logit of its token, although the token is not in the text. Apart, it must not.
@@ -74,7 +74,8 @@ pub(super) struct Step {
 
 /// Forward, backward and one optimizer step on so many threads. The model stays as it was.
 pub(super) fn step_on(gpt: &mut Gpt, batch: &Batch, threads: usize) -> Result<Step> {
-    let cpu = std::mem::replace(&mut gpt.cpu, Cpu::new(threads, Isa::best()));
+    let cpu = Cpu::new(threads, gpt.cpu.isa());
+    let cpu = std::mem::replace(&mut gpt.cpu, cpu);
     let before = gpt.params().clone();
     gpt.zero_grad();
     let logits = gpt.forward(&batch.idx, Some(&batch.targets), batch.dims)?.0.to_vec();
@@ -106,6 +107,7 @@ mod tests {
     use super::super::Subject;
     use super::*;
     use crate::config::GptConfig;
+    use tinygpt_kernels::Isa;
 
     fn subject(tied: bool) -> Subject {
         let config = GptConfig {
@@ -117,7 +119,7 @@ mod tests {
             tied,
             ..GptConfig::default()
         };
-        Subject::fresh(&config, 2).unwrap()
+        Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap()
     }
 
     #[test]

@@ -21,7 +21,7 @@ const TOLERANCE: f64 = 1e-4;
 const DIMS: (usize, usize) = (2, 7);
 
 /// The rows of a model of the same kind that is small enough for the twin: two blocks, width 12.
-pub(super) fn of_a_small_twin(config: &GptConfig) -> Result<Vec<Row>> {
+pub(super) fn of_a_small_twin(config: &GptConfig, isa: Isa) -> Result<Vec<Row>> {
     let config = GptConfig {
         vocab_size: 13,
         block_size: DIMS.1,
@@ -36,7 +36,7 @@ pub(super) fn of_a_small_twin(config: &GptConfig) -> Result<Vec<Row>> {
         let noise = random(i, spec.len());
         params.get_mut(spec).iter_mut().zip(noise).for_each(|(x, noise)| *x += 0.1 * noise as f32);
     }
-    let mut gpt = Gpt::with_params(config, params, Cpu::new(1, Isa::best()))?;
+    let mut gpt = Gpt::with_params(config, params, Cpu::new(1, isa))?;
     let (idx, targets) = batch();
     gpt.forward(&idx, Some(&targets), DIMS)?;
     gpt.backward();

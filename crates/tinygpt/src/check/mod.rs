@@ -99,7 +99,10 @@ pub const CHECKS: &[Check] = &[
         name: "score-variance",
         run: |s| Ok(start::score_variance(&s.config, attention::naive).into()),
     },
-    Check { name: "gradients", run: |s| Ok(gradients::of_a_small_twin(&s.config)?.into()) },
+    Check {
+        name: "gradients",
+        run: |s| Ok(gradients::of_a_small_twin(&s.config, s.cpu().isa())?.into()),
+    },
     Check {
         name: "causality",
         run: |s| {
@@ -107,7 +110,7 @@ pub const CHECKS: &[Check] = &[
             Ok(attention::causality(&mut s.gpt, &idx)?.into())
         },
     },
-    Check { name: "broken-mask", run: |s| broken_mask::report(&s.config) },
+    Check { name: "broken-mask", run: |s| broken_mask::report(&s.config, s.cpu().isa()) },
     Check {
         name: "head-order",
         run: |s| Ok(attention::head_order(&s.config, attention::naive).into()),
@@ -187,6 +190,7 @@ fn count(n: usize) -> String {
 mod tests {
     use super::*;
     use crate::config::GptConfig;
+    use tinygpt_kernels::{Cpu, Isa};
 
     #[test]
     fn every_check_passes_on_every_kind_of_model() {
@@ -204,7 +208,7 @@ mod tests {
             GptConfig { dropout: 0.5, n_head: 1, ..config.clone() },
             GptConfig { block_size: 1, n_layer: 1, n_head: 1, n_embd: 2, ..config.clone() },
         ] {
-            let mut subject = Subject::fresh(&config, 2).unwrap();
+            let mut subject = Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap();
             // The experiment with the mask has a model of its own, and its own test.
             for check in CHECKS.iter().filter(|check| check.name != "broken-mask") {
                 let report = (check.run)(&mut subject).unwrap();
@@ -216,7 +220,7 @@ mod tests {
     #[test]
     fn a_check_leaves_its_subject_as_it_was() {
         let config = GptConfig { n_layer: 1, n_head: 2, n_embd: 8, block_size: 6, ..tiny() };
-        let mut subject = Subject::fresh(&config, 2).unwrap();
+        let mut subject = Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap();
         let before = subject.gpt.params().data().to_vec();
         for check in CHECKS.iter().filter(|check| check.name != "broken-mask") {
             (check.run)(&mut subject).unwrap();

@@ -91,7 +91,7 @@ pub(super) fn score_variance(config: &GptConfig, attend: Attend) -> Vec<Row> {
         Row::new(what, format!("{found:.2}"), format!("{expected} ± 15 %"), pass)
     };
     vec![
-        row("scores q.k / sqrt(D), as attention has them".into(), used / rows, 1.0),
+        row("scores q.k / sqrt(D), our attention's".into(), used / rows, 1.0),
         row(format!("scores q.k, D = {d}"), raw / rows, d as f64),
     ]
 }
@@ -106,6 +106,7 @@ fn variance(x: Vec<f64>) -> f64 {
 mod tests {
     use super::super::{Subject, attention};
     use super::*;
+    use tinygpt_kernels::{Cpu, Isa};
 
     fn quick() -> GptConfig {
         GptConfig {
@@ -122,7 +123,7 @@ mod tests {
     #[test]
     fn a_nan_among_the_weights_is_named() {
         let config = GptConfig { n_layer: 1, ..quick() };
-        let mut subject = Subject::fresh(&config, 1).unwrap();
+        let mut subject = Subject::fresh(&config, Cpu::new(1, Isa::best())).unwrap();
         subject.gpt.params_mut().block_mut(0).mlp.c_fc.weight[7] = f32::NAN;
         subject.gpt.params_mut().ln_f_mut().weight[1] = f32::INFINITY;
         let row = weights(subject.gpt.params());
@@ -150,7 +151,7 @@ mod tests {
     #[test]
     fn a_head_of_unit_variance_and_unshifted_targets_show_in_the_first_loss() {
         for config in [quick(), GptConfig { n_embd: 384, n_head: 6, n_layer: 6, ..quick() }] {
-            let subject = Subject::fresh(&config, 2).unwrap();
+            let subject = Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap();
             let mut batch = subject.batch().unwrap();
             let mut gpt = subject.untrained().unwrap();
             assert!(first_loss(&mut gpt, &batch).unwrap().pass);

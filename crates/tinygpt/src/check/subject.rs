@@ -7,8 +7,8 @@ use crate::data::{Tokens, fill};
 use crate::error::Result;
 use crate::model::{Gpt, Params, Spec, Tensors};
 use std::sync::Arc;
+use tinygpt_kernels::Cpu;
 use tinygpt_kernels::rng::Stream;
-use tinygpt_kernels::{Cpu, Isa};
 
 /// Every kind of position is among the first 64; more would only take longer.
 const MOST_POSITIONS: usize = 64;
@@ -28,13 +28,13 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// A new model of that kind, on `threads` threads (0: as many as there are).
+    /// A new model of that kind.
     ///
     /// # Errors
     /// A configuration that cannot work.
-    pub fn fresh(config: &GptConfig, threads: usize) -> Result<Self> {
+    pub fn fresh(config: &GptConfig, cpu: Cpu) -> Result<Self> {
         config.check()?;
-        let gpt = new_model(&smaller(config), threads)?;
+        let gpt = new_model(&smaller(config), cpu)?;
         Ok(Self { config: config.clone(), gpt })
     }
 
@@ -42,18 +42,23 @@ impl Subject {
     ///
     /// # Errors
     /// A configuration that cannot work.
-    pub fn trained(checkpoint: Checkpoint, threads: usize) -> Result<Self> {
+    pub fn trained(checkpoint: Checkpoint, cpu: Cpu) -> Result<Self> {
         let Checkpoint { config, params, .. } = checkpoint;
         let short = first_positions(&config);
         let mut kept = Params::zeros(Arc::new(Tensors::of(&short)));
         for (spec, (_, values)) in kept.table().clone().iter().zip(params.iter()) {
             kept.get_mut(spec).copy_from_slice(&values[..spec.len()]);
         }
-        let gpt = Gpt::with_params(short, kept, Cpu::new(threads, Isa::best()))?;
+        let gpt = Gpt::with_params(short, kept, cpu)?;
         Ok(Self { config, gpt })
     }
 
-    /// The shape of the model that is measured: the user's own, unless that would take long.
+    /// The model that was asked about.
+    pub fn config(&self) -> &GptConfig {
+        &self.config
+    }
+
+    /// The model that is measured: the same, unless that would take long.
     pub fn measured(&self) -> &GptConfig {
         self.gpt.config()
     }
@@ -69,7 +74,7 @@ impl Subject {
 
     /// An untrained model, whatever the subject has learnt.
     pub(super) fn untrained(&self) -> Result<Gpt> {
-        new_model(&smaller(&self.config), self.gpt.cpu().threads())
+        new_model(&smaller(&self.config), Cpu::new(self.cpu().threads(), self.cpu().isa()))
     }
 
     /// Random tokens that fill the context.
@@ -87,9 +92,9 @@ impl Subject {
     }
 }
 
-fn new_model(config: &GptConfig, threads: usize) -> Result<Gpt> {
+fn new_model(config: &GptConfig, cpu: Cpu) -> Result<Gpt> {
     let params = Params::init(Arc::new(Tensors::of(config)), 1337);
-    Gpt::with_params(config.clone(), params, Cpu::new(threads, Isa::best()))
+    Gpt::with_params(config.clone(), params, cpu)
 }
 
 fn random_tokens(n: usize, v: usize) -> Vec<u32> {
@@ -123,11 +128,12 @@ fn smaller(config: &GptConfig) -> GptConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tinygpt_kernels::Isa;
 
     #[test]
     fn a_large_model_is_measured_on_a_small_one_of_its_kind() {
         let xl = GptConfig { n_layer: 48, n_head: 25, n_embd: 1600, ..GptConfig::default() };
-        let subject = Subject::fresh(&xl, 1).unwrap();
+        let subject = Subject::fresh(&xl, Cpu::new(1, Isa::best())).unwrap();
         assert_eq!(subject.measured().head_size(), xl.head_size());
         let size = subject.gpt.num_params();
         assert!(size < MOST_PARAMETERS, "{size}");
@@ -147,7 +153,7 @@ mod tests {
         let params = Params::init(Arc::new(Tensors::of(&config)), 5);
         let whole = params.clone();
         let checkpoint = Checkpoint { config, params, tokenizer_json: None };
-        let subject = Subject::trained(checkpoint, 1).unwrap();
+        let subject = Subject::trained(checkpoint, Cpu::new(1, Isa::best())).unwrap();
         let kept = subject.gpt.params();
         assert_eq!(kept.wpe(), &whole.wpe()[..64 * 3]);
         assert_eq!(kept.block(0).mlp.c_proj.weight, whole.block(0).mlp.c_proj.weight);
