@@ -13,6 +13,7 @@ pub mod checkpoint;
 pub mod sample;
 pub mod train;
 pub mod run;
+pub mod check;
 
 pub use checkpoint::Checkpoint;
 pub use config::{Activation, GptConfig, TrainConfig};

@@ -19,7 +19,8 @@ use std::sync::Arc;
 pub use tensors::{Params, Spec, Tensors};
 use tinygpt_kernels::{Cpu, Isa, activation::Kind};
 
-/// Random streams, one a purpose: no draw for one can move another. (2..=9 are the data's.)
+/// Random streams, one a purpose: no draw for one can move another. (2..=9 are the data's, 10 draws
+/// samples, 11 is `check`'s.)
 pub(crate) const INIT_STREAM: u32 = 1;
 /// The first of 3 L + 1 dropout sites.
 pub(crate) const DROPOUT_STREAM: u32 = 16;
@@ -31,7 +32,7 @@ pub struct Gpt {
     grads: Params,
     pub(crate) acts: Activations,
     pub(crate) cpu: Cpu,
-    attention: Attention,
+    pub(crate) attention: Attention,
     /// What the last forward pass saw, for [`Gpt::backward`].
     seen: Option<Seen>,
 }

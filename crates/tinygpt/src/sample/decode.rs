@@ -9,7 +9,7 @@ use crate::model::{Dropout, Gpt, forward};
 use tinygpt_kernels::{Buffer, activation, attention::cached, embedding, layernorm, linear};
 
 /// The keys and values of one sequence, and the rows of the position that is being computed.
-pub(super) struct Cache {
+pub(crate) struct Cache {
     /// Positions kept.
     len: usize,
     /// One for each block: (block_size, C).
@@ -31,7 +31,7 @@ struct Rows {
 }
 
 impl Cache {
-    pub(super) fn new(gpt: &Gpt) -> Self {
+    pub(crate) fn new(gpt: &Gpt) -> Self {
         let config = gpt.config();
         let (c, t) = (config.n_embd, config.block_size);
         let kept = || (0..config.n_layer).map(|_| Buffer::zeros(t * c)).collect();
@@ -49,7 +49,7 @@ impl Cache {
     }
 
     /// The logits (V) after `tokens`, of which all but the last are already in the cache, or none.
-    pub(super) fn logits(&mut self, gpt: &mut Gpt, tokens: &[u32]) -> &[f32] {
+    pub(crate) fn logits(&mut self, gpt: &mut Gpt, tokens: &[u32]) -> &[f32] {
         let t = gpt.config().block_size;
         if self.len + 1 == tokens.len() && tokens.len() <= t && self.len > 0 {
             self.step(gpt, tokens[self.len]);

@@ -7,7 +7,7 @@ mod tests;
 
 use crate::error::{Error, Result};
 use crate::model::Gpt;
-use decode::Cache;
+pub(crate) use decode::Cache;
 pub use sampler::{Sampler, Sampling};
 use std::ops::ControlFlow;
 
