@@ -60,6 +60,8 @@ impl Default for GptConfig {
 
 /// Parameters a checkpoint file may claim before it is taken for damaged (a terabyte of f32).
 const MOST_PARAMETERS: u128 = 1 << 38;
+/// Blocks, likewise: each costs a dozen rows of the table before any parameter does.
+const MOST_LAYERS: usize = 10_000;
 
 impl GptConfig {
     /// D: the width of one head.
@@ -82,6 +84,10 @@ impl GptConfig {
             if u32::try_from(value).is_err() {
                 return Err(Error::config(key, value, "must be below 4294967296"));
             }
+        }
+        if self.n_layer > MOST_LAYERS {
+            let expected = format!("must be at most {MOST_LAYERS}");
+            return Err(Error::config("n_layer", self.n_layer, expected));
         }
         if !self.n_embd.is_multiple_of(self.n_head) {
             let nearest = nearest_divisor(self.n_embd, self.n_head);
@@ -270,6 +276,7 @@ mod tests {
             ("block_size", GptConfig { block_size: 0, ..Default::default() }),
             ("n_layer", GptConfig { n_layer: 0, ..Default::default() }),
             ("n_head", GptConfig { n_head: 0, ..Default::default() }),
+            ("n_layer", GptConfig { n_layer: 1 << 30, n_embd: 1, n_head: 1, ..Default::default() }),
             ("dropout", GptConfig { dropout: 1.0, ..Default::default() }),
             ("dropout", GptConfig { dropout: f32::NAN, ..Default::default() }),
             ("n_embd", GptConfig { n_embd: 1 << 31, n_head: 1, ..Default::default() }),

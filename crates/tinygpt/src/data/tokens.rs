@@ -1,8 +1,3 @@
-//! The tokens of a split, in memory or in a file, read by position.
-//!
-//! Every id is checked against the vocabulary once, when tokens are made from ids or a file is
-//! opened; whoever reads them may rely on it. No id is ever wrapped or clamped.
-
 //! The tokens of a split, in memory or in a file, and the format of that file.
 //!
 //! Little-endian: a header of [`HEADER`] bytes, then the ids, two bytes each when the vocabulary

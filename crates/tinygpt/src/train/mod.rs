@@ -222,7 +222,7 @@ impl Trainer {
 /// `progress(done, total)` counts windows.
 ///
 /// # Errors
-/// A token file that cannot be read; ids outside the model's vocabulary.
+/// Fewer than two tokens; a token file that cannot be read; ids outside the model's vocabulary.
 pub fn exact_loss(
     gpt: &mut Gpt,
     tokens: &Tokens,
@@ -231,6 +231,10 @@ pub fn exact_loss(
     let t = gpt.config().block_size;
     let part = (MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / gpt.config().vocab_size) / t).max(1);
     let windows: Vec<_> = walk(tokens.len(), t).collect();
+    if windows.is_empty() {
+        let found = tokens.len();
+        return Err(Error::data("the split", format!("{found} tokens, a loss needs at least 2")));
+    }
     let (mut sum, mut done) = (0.0, 0);
     // Windows of one length go together; only the last may be shorter.
     for group in windows.chunk_by(|a, b| a.len() == b.len()).flat_map(|same| same.chunks(part)) {

@@ -8,8 +8,15 @@
 //! is cut into blocks; of each, B is packed once by all workers into panels as wide as a register
 //! tile; each worker then takes its rows in blocks that stay in L2, and runs the tile over them.
 
+mod pack;
+mod tile;
+
 use crate::par::{Cpu, Shared};
-use crate::simd::{Isa, Simd, dispatch};
+use crate::simd::{Simd, dispatch};
+pub(crate) use pack::pack_panel;
+use pack::pack_strips;
+use tile::TILE_ROWS;
+pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
 
 /// A matrix inside a slice: element (r, c) lies at `r * row + c * col`.
 #[derive(Clone, Copy)]
@@ -61,9 +68,6 @@ pub enum Start<'a> {
 const K_BLOCK: usize = 384;
 /// Rows of A in one block: with `K_BLOCK` columns they fit half of L2.
 const ROW_BLOCK: usize = 96;
-/// Rows of a tile, for the widest kind.
-const TILE_ROWS: usize = 6;
-
 /// `C (m, n) = start + A (m, k) B (k, n)`, with C in rows of `n`.
 pub fn product(
     cpu: &Cpu,
@@ -121,23 +125,6 @@ pub fn product(
         });
     }
 }
-
-/// Columns of a register tile.
-pub(crate) fn tile_width(isa: Isa) -> usize {
-    fn kernel<S: Simd>(_: S, out: &mut usize) {
-        *out = width::<S>();
-    }
-    let mut width = 0;
-    let out = &mut width;
-    dispatch!(isa, kernel, out: &mut usize);
-    width
-}
-
-#[inline(always)]
-pub(crate) const fn width<S: Simd>() -> usize {
-    if S::WIDE_TILE { 2 * S::LANES } else { S::LANES }
-}
-
 /// One worker's part of a product over one block of k.
 struct Job<'a> {
     a: Mat<'a>,
@@ -148,32 +135,6 @@ struct Job<'a> {
     rows: std::ops::Range<usize>,
     cols: std::ops::Range<usize>,
 }
-
-/// Packs columns `cols` of B to rows of a tile's width, the last ones filled up with zeros.
-#[inline(always)]
-pub(crate) fn pack_panel<S: Simd>(_: S, out: &mut [f32], b: Mat, cols: std::ops::Range<usize>) {
-    let width = width::<S>();
-    let depth = out.len() / width;
-    if cols.len() < width {
-        out.fill(0.0);
-    }
-    b.assert_holds(depth, cols.end);
-    if b.col == 1 {
-        for (k, row) in out.chunks_exact_mut(width).enumerate() {
-            row[..cols.len()].copy_from_slice(&b.data[k * b.row..][cols.clone()]);
-        }
-    } else {
-        // Down each column: its elements lie together where B is a transposed matrix.
-        for (j, col) in cols.enumerate() {
-            let column = &b.data[col * b.col..];
-            for k in 0..depth {
-                // SAFETY: (depth - 1, cols.end - 1) is in `b`, and k * width + j in `out`.
-                unsafe { *out.get_unchecked_mut(k * width + j) = *column.get_unchecked(k * b.row) };
-            }
-        }
-    }
-}
-
 #[inline(always)]
 fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
     let width = width::<S>();
@@ -206,198 +167,10 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
         r0 = r1;
     }
 }
-
-/// The left operand of a column of tiles.
-#[derive(Clone, Copy)]
-pub(crate) enum Left<'a> {
-    /// Where it is.
-    InPlace(Mat<'a>),
-    /// Strips of a tile's rows; in a strip, the rows' elements of each k together.
-    Strips(&'a [f32]),
-}
-
-/// Packs rows `rows` of A, whose elements of one column lie together, to strips.
-#[inline(always)]
-fn pack_strips<S: Simd>(out: &mut [f32], a: Mat, rows: std::ops::Range<usize>, depth: usize) {
-    assert_eq!(a.row, 1, "only transposed matrices are packed");
-    a.assert_holds(rows.end, depth);
-    let step = tile_rows::<S>();
-    for k in 0..depth {
-        let column = &a.data[k * a.col..][rows.clone()];
-        for (strip, x) in column.chunks(step).enumerate() {
-            let at = (strip * depth + k) * step;
-            out[at..at + x.len()].copy_from_slice(x);
-        }
-    }
-}
-
-#[inline(always)]
-const fn tile_rows<S: Simd>() -> usize {
-    if S::WIDE_TILE { TILE_ROWS } else { 4 }
-}
-
-/// Where a column of tiles writes: `rows` x `cols` of a matrix in rows of `stride`.
-#[derive(Clone, Copy)]
-pub(crate) struct Tile {
-    pub(crate) c: *mut f32,
-    pub(crate) stride: usize,
-    pub(crate) rows: usize,
-    pub(crate) cols: usize,
-}
-
-/// `C (rows, cols) = start + A (rows, depth) panel (depth, width)`.
-///
-/// # Safety
-/// `out` describes places valid for writing that nobody else uses.
-#[inline(always)]
-pub(crate) unsafe fn column_of_tiles<S: Simd>(
-    s: S,
-    out: Tile,
-    a: Left,
-    panel: &[f32],
-    start: Start,
-) {
-    let width = width::<S>();
-    let (depth, step) = (panel.len() / width, tile_rows::<S>());
-    match a {
-        Left::InPlace(a) => a.assert_holds(out.rows, depth),
-        Left::Strips(strips) => assert!(out.rows.next_multiple_of(step) * depth <= strips.len()),
-    }
-    debug_assert!(out.cols <= width);
-    // A narrow tile is computed in a full one on the side.
-    let mut side = [0.0f32; TILE_ROWS * 32];
-    let mut side_bias = [0.0f32; 32];
-    assert!(width <= 32);
-    let narrow = out.cols < width;
-    let start = match start {
-        Start::Bias(bias) if narrow => {
-            side_bias[..out.cols].copy_from_slice(bias);
-            Start::Bias(&side_bias)
-        }
-        other => other,
-    };
-    let mut r = 0;
-    while r < out.rows {
-        let rows = step.min(out.rows - r);
-        // SAFETY: rows r.. of `out`, by the caller's promise.
-        let c = unsafe { out.c.add(r * out.stride) };
-        let (to, stride) = if narrow { (side.as_mut_ptr(), width) } else { (c, out.stride) };
-        if narrow && matches!(start, Start::Add) {
-            for i in 0..rows {
-                // SAFETY: `cols` floats of row r + i.
-                unsafe { c.add(i * out.stride).copy_to(to.add(i * width), out.cols) };
-            }
-        }
-        let (from, layout) = match a {
-            Left::InPlace(a) => (&a.data[r * a.row..], a),
-            Left::Strips(strips) => {
-                let strip = &strips[r * depth..];
-                (strip, Mat { data: strip, row: 1, col: step })
-            }
-        };
-        // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
-        unsafe { some_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
-        if narrow {
-            for i in 0..rows {
-                // SAFETY: `cols` floats of row r + i.
-                unsafe { c.add(i * out.stride).copy_from(to.add(i * width), out.cols) };
-            }
-        }
-        r += rows;
-    }
-}
-
-/// A tile of 1 to 6 rows.
-///
-/// # Safety
-/// As for [`tile`].
-#[inline(always)]
-unsafe fn some_rows<S: Simd>(
-    s: S,
-    rows: usize,
-    c: *mut f32,
-    stride: usize,
-    a: *const f32,
-    layout: Mat,
-    panel: &[f32],
-    start: Start,
-) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        match (S::WIDE_TILE, rows) {
-            (true, 6) => tile::<S, 6, 2>(s, c, stride, a, layout, panel, start),
-            (true, 5) => tile::<S, 5, 2>(s, c, stride, a, layout, panel, start),
-            (true, 4) => tile::<S, 4, 2>(s, c, stride, a, layout, panel, start),
-            (true, 3) => tile::<S, 3, 2>(s, c, stride, a, layout, panel, start),
-            (true, 2) => tile::<S, 2, 2>(s, c, stride, a, layout, panel, start),
-            (true, _) => tile::<S, 1, 2>(s, c, stride, a, layout, panel, start),
-            (false, 4) => tile::<S, 4, 1>(s, c, stride, a, layout, panel, start),
-            (false, 3) => tile::<S, 3, 1>(s, c, stride, a, layout, panel, start),
-            (false, 2) => tile::<S, 2, 1>(s, c, stride, a, layout, panel, start),
-            (false, _) => tile::<S, 1, 1>(s, c, stride, a, layout, panel, start),
-        }
-    }
-}
-
-/// The innermost loop: R x (V vectors) accumulators in registers, one multiply-add each per k.
-///
-/// # Safety
-/// `c` is valid for R rows of V vectors at `stride`; `a` for R rows and `depth` columns in `layout`.
-#[inline(always)]
-unsafe fn tile<S: Simd, const R: usize, const V: usize>(
-    s: S,
-    c: *mut f32,
-    stride: usize,
-    a: *const f32,
-    layout: Mat,
-    panel: &[f32],
-    start: Start,
-) {
-    let lanes = S::LANES;
-    let depth = panel.len() / (V * lanes);
-    let mut acc = [[s.splat(0.0); V]; R];
-    for (r, acc) in acc.iter_mut().enumerate() {
-        for (v, acc) in acc.iter_mut().enumerate() {
-            *acc = match start {
-                Start::Zero => s.splat(0.0),
-                Start::Bias(bias) => s.load(&bias[v * lanes..]),
-                // SAFETY: in the tile of C.
-                Start::Add => unsafe { s.load_ptr(c.add(r * stride + v * lanes)) },
-            };
-        }
-    }
-    let mut b = panel.as_ptr();
-    // One pointer a row, one offset for all: the loop then does nothing but load and multiply.
-    let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
-    let mut at = 0;
-    for _ in 0..depth {
-        // SAFETY: k < depth, in the panel and in A.
-        unsafe {
-            let mut row = [s.splat(0.0); V];
-            for (v, row) in row.iter_mut().enumerate() {
-                *row = s.load_ptr(b.add(v * lanes));
-            }
-            for (r, acc) in acc.iter_mut().enumerate() {
-                let x = s.splat(*rows[r].add(at));
-                for (acc, row) in acc.iter_mut().zip(row) {
-                    *acc = s.mul_add(x, row, *acc);
-                }
-            }
-            b = b.add(V * lanes);
-            at += layout.col;
-        }
-    }
-    for (r, acc) in acc.iter().enumerate() {
-        for (v, acc) in acc.iter().enumerate() {
-            // SAFETY: in the tile of C.
-            unsafe { s.store_ptr(c.add(r * stride + v * lanes), *acc) };
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Isa;
     use crate::reference::random;
 
     /// Every layout and start on awkward sizes, against f64.

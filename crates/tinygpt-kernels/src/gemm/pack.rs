@@ -1,0 +1,50 @@
+//! Operands in the order in which a tile reads them.
+
+use super::Mat;
+use super::tile::{tile_rows, width};
+use crate::simd::Simd;
+
+/// Packs columns `cols` of B to rows of a tile's width, the last ones filled up with zeros.
+#[inline(always)]
+pub(crate) fn pack_panel<S: Simd>(_: S, out: &mut [f32], b: Mat, cols: std::ops::Range<usize>) {
+    let width = width::<S>();
+    let depth = out.len() / width;
+    if cols.len() < width {
+        out.fill(0.0);
+    }
+    b.assert_holds(depth, cols.end);
+    if b.col == 1 {
+        for (k, row) in out.chunks_exact_mut(width).enumerate() {
+            row[..cols.len()].copy_from_slice(&b.data[k * b.row..][cols.clone()]);
+        }
+    } else {
+        // Down each column: its elements lie together where B is a transposed matrix.
+        for (j, col) in cols.enumerate() {
+            let column = &b.data[col * b.col..];
+            for k in 0..depth {
+                // SAFETY: (depth - 1, cols.end - 1) is in `b`, and k * width + j in `out`.
+                unsafe { *out.get_unchecked_mut(k * width + j) = *column.get_unchecked(k * b.row) };
+            }
+        }
+    }
+}
+
+/// Packs rows `rows` of A, whose elements of one column lie together, to strips.
+#[inline(always)]
+pub(super) fn pack_strips<S: Simd>(
+    out: &mut [f32],
+    a: Mat,
+    rows: std::ops::Range<usize>,
+    depth: usize,
+) {
+    assert_eq!(a.row, 1, "only transposed matrices are packed");
+    a.assert_holds(rows.end, depth);
+    let step = tile_rows::<S>();
+    for k in 0..depth {
+        let column = &a.data[k * a.col..][rows.clone()];
+        for (strip, x) in column.chunks(step).enumerate() {
+            let at = (strip * depth + k) * step;
+            out[at..at + x.len()].copy_from_slice(x);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! The register tile: a few rows by two vectors of C, and all of one block of k.
+
+use super::{Mat, Start};
+use crate::simd::{Isa, Simd, dispatch};
+
+/// Rows of a tile, for the widest kind.
+pub(super) const TILE_ROWS: usize = 6;
+/// Columns of a register tile.
+pub(crate) fn tile_width(isa: Isa) -> usize {
+    fn kernel<S: Simd>(_: S, out: &mut usize) {
+        *out = width::<S>();
+    }
+    let mut width = 0;
+    let out = &mut width;
+    dispatch!(isa, kernel, out: &mut usize);
+    width
+}
+
+#[inline(always)]
+pub(crate) const fn width<S: Simd>() -> usize {
+    if S::WIDE_TILE { 2 * S::LANES } else { S::LANES }
+}
+#[inline(always)]
+pub(super) const fn tile_rows<S: Simd>() -> usize {
+    if S::WIDE_TILE { TILE_ROWS } else { 4 }
+}
+/// The left operand of a column of tiles.
+#[derive(Clone, Copy)]
+pub(crate) enum Left<'a> {
+    /// Where it is.
+    InPlace(Mat<'a>),
+    /// Strips of a tile's rows; in a strip, the rows' elements of each k together.
+    Strips(&'a [f32]),
+}
+/// Where a column of tiles writes: `rows` x `cols` of a matrix in rows of `stride`.
+#[derive(Clone, Copy)]
+pub(crate) struct Tile {
+    pub(crate) c: *mut f32,
+    pub(crate) stride: usize,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+}
+
+/// `C (rows, cols) = start + A (rows, depth) panel (depth, width)`.
+///
+/// # Safety
+/// `out` describes places valid for writing that nobody else uses.
+#[inline(always)]
+pub(crate) unsafe fn column_of_tiles<S: Simd>(
+    s: S,
+    out: Tile,
+    a: Left,
+    panel: &[f32],
+    start: Start,
+) {
+    let width = width::<S>();
+    let (depth, step) = (panel.len() / width, tile_rows::<S>());
+    match a {
+        Left::InPlace(a) => a.assert_holds(out.rows, depth),
+        Left::Strips(strips) => assert!(out.rows.next_multiple_of(step) * depth <= strips.len()),
+    }
+    debug_assert!(out.cols <= width);
+    // A narrow tile is computed in a full one on the side.
+    let mut side = [0.0f32; TILE_ROWS * 32];
+    let mut side_bias = [0.0f32; 32];
+    assert!(width <= 32);
+    let narrow = out.cols < width;
+    let start = match start {
+        Start::Bias(bias) if narrow => {
+            side_bias[..out.cols].copy_from_slice(bias);
+            Start::Bias(&side_bias)
+        }
+        other => other,
+    };
+    let mut r = 0;
+    while r < out.rows {
+        let rows = step.min(out.rows - r);
+        // SAFETY: rows r.. of `out`, by the caller's promise.
+        let c = unsafe { out.c.add(r * out.stride) };
+        let (to, stride) = if narrow { (side.as_mut_ptr(), width) } else { (c, out.stride) };
+        if narrow && matches!(start, Start::Add) {
+            for i in 0..rows {
+                // SAFETY: `cols` floats of row r + i.
+                unsafe { c.add(i * out.stride).copy_to(to.add(i * width), out.cols) };
+            }
+        }
+        let (from, layout) = match a {
+            Left::InPlace(a) => (&a.data[r * a.row..], a),
+            Left::Strips(strips) => {
+                let strip = &strips[r * depth..];
+                (strip, Mat { data: strip, row: 1, col: step })
+            }
+        };
+        // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
+        unsafe { some_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
+        if narrow {
+            for i in 0..rows {
+                // SAFETY: `cols` floats of row r + i.
+                unsafe { c.add(i * out.stride).copy_from(to.add(i * width), out.cols) };
+            }
+        }
+        r += rows;
+    }
+}
+
+/// A tile of 1 to 6 rows.
+///
+/// # Safety
+/// As for [`tile`].
+#[inline(always)]
+unsafe fn some_rows<S: Simd>(
+    s: S,
+    rows: usize,
+    c: *mut f32,
+    stride: usize,
+    a: *const f32,
+    layout: Mat,
+    panel: &[f32],
+    start: Start,
+) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match (S::WIDE_TILE, rows) {
+            (true, 6) => tile::<S, 6, 2>(s, c, stride, a, layout, panel, start),
+            (true, 5) => tile::<S, 5, 2>(s, c, stride, a, layout, panel, start),
+            (true, 4) => tile::<S, 4, 2>(s, c, stride, a, layout, panel, start),
+            (true, 3) => tile::<S, 3, 2>(s, c, stride, a, layout, panel, start),
+            (true, 2) => tile::<S, 2, 2>(s, c, stride, a, layout, panel, start),
+            (true, _) => tile::<S, 1, 2>(s, c, stride, a, layout, panel, start),
+            (false, 4) => tile::<S, 4, 1>(s, c, stride, a, layout, panel, start),
+            (false, 3) => tile::<S, 3, 1>(s, c, stride, a, layout, panel, start),
+            (false, 2) => tile::<S, 2, 1>(s, c, stride, a, layout, panel, start),
+            (false, _) => tile::<S, 1, 1>(s, c, stride, a, layout, panel, start),
+        }
+    }
+}
+
+/// The innermost loop: R x (V vectors) accumulators in registers, one multiply-add each per k.
+///
+/// # Safety
+/// `c` is valid for R rows of V vectors at `stride`; `a` for R rows and `depth` columns in `layout`.
+#[inline(always)]
+unsafe fn tile<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    c: *mut f32,
+    stride: usize,
+    a: *const f32,
+    layout: Mat,
+    panel: &[f32],
+    start: Start,
+) {
+    let lanes = S::LANES;
+    let depth = panel.len() / (V * lanes);
+    let mut acc = [[s.splat(0.0); V]; R];
+    for (r, acc) in acc.iter_mut().enumerate() {
+        for (v, acc) in acc.iter_mut().enumerate() {
+            *acc = match start {
+                Start::Zero => s.splat(0.0),
+                Start::Bias(bias) => s.load(&bias[v * lanes..]),
+                // SAFETY: in the tile of C.
+                Start::Add => unsafe { s.load_ptr(c.add(r * stride + v * lanes)) },
+            };
+        }
+    }
+    let mut b = panel.as_ptr();
+    // One pointer a row, one offset for all: the loop then does nothing but load and multiply.
+    let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
+    let mut at = 0;
+    for _ in 0..depth {
+        // SAFETY: k < depth, in the panel and in A.
+        unsafe {
+            let mut row = [s.splat(0.0); V];
+            for (v, row) in row.iter_mut().enumerate() {
+                *row = s.load_ptr(b.add(v * lanes));
+            }
+            for (r, acc) in acc.iter_mut().enumerate() {
+                let x = s.splat(*rows[r].add(at));
+                for (acc, row) in acc.iter_mut().zip(row) {
+                    *acc = s.mul_add(x, row, *acc);
+                }
+            }
+            b = b.add(V * lanes);
+            at += layout.col;
+        }
+    }
+    for (r, acc) in acc.iter().enumerate() {
+        for (v, acc) in acc.iter().enumerate() {
+            // SAFETY: in the tile of C.
+            unsafe { s.store_ptr(c.add(r * stride + v * lanes), *acc) };
+        }
+    }
+}
