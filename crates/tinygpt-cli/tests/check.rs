@@ -39,13 +39,20 @@ fn every_fact_holds_for_the_preset_quick_and_is_shown_within_80_columns() {
     assert!(stdout.contains("attn.c_attn.weight") && stdout.contains("Without:"), "{stdout}");
     assert!(stdout.contains("rows as expected") && !stdout.contains("FAIL"), "{stdout}");
     assert!(stdout.lines().all(|line| line.chars().count() <= 80), "{stdout}");
+    let questions = include_str!("../../../docs/questions.md");
+    for number in ["0.98", "31.37", "4.204", "8,320"] {
+        assert!(stdout.contains(number) && questions.contains(number), "{number}: {stdout}");
+    }
 }
 
 #[test]
 fn a_large_preset_is_made_smaller_and_says_so() {
     let (code, stdout, _) = check(&["gpt2-xl", "--only", "parameters,causality"]);
     assert_eq!(code, 0, "{stdout}");
-    assert!(stdout.contains("1,557,611,200") && stdout.contains("L = 2 for 48"), "{stdout}");
+    assert!(
+        stdout.contains("1,557,611,200") && stdout.contains("L = 2, H = 8, C = 512.\n"),
+        "{stdout}"
+    );
     assert!(stdout.contains("\ncausality\n") && !stdout.contains("\ntying\n"), "{stdout}");
 }
 
@@ -57,7 +64,7 @@ fn a_checkpoint_is_checked_on_its_own_weights() {
     let args = [path.to_str().unwrap(), "--only", "weights,kv-cache", "--only=threads"];
     let (code, stdout, stderr) = check(&args);
     assert_eq!((code, &*stderr), (0, ""), "{stdout}");
-    assert!(stdout.contains("T = 64 for 80"), "{stdout}");
+    assert!(stdout.contains("seconds: T = 64.\n"), "{stdout}");
 }
 
 #[test]

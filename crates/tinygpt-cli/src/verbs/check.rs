@@ -56,9 +56,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let bar = ProgressBar::new_spinner()
         .with_style(ProgressStyle::with_template("{spinner} {msg} {elapsed}").expect("it is one"));
     bar.enable_steady_tick(Duration::from_millis(200));
-    for check in
-        CHECKS.iter().filter(|check| only.is_empty() || only.iter().any(|n| *n == check.name))
-    {
+    let chosen = |name: &str| only.is_empty() || only.iter().any(|typed| *typed == name);
+    for check in CHECKS.iter().filter(|check| chosen(check.name)) {
         bar.set_message(check.name);
         let report = (check.run)(&mut subject)?;
         bar.suspend(|| out.write(&table(check.name, &report)))?;
@@ -80,7 +79,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         .with_hint("docs/questions.md says what each row means, and what a bug looks like"))
 }
 
-/// What the user called `name`: a trained model where there is one, otherwise a new one of its kind.
+/// What the user called `name`: a trained model if there is one, otherwise a new one of its kind.
 fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
     let (path, runs) = (Path::new(name), Path::new(RUNS));
     let recipe = PRESETS.iter().any(|(preset, _)| *preset == name)
@@ -91,29 +90,25 @@ fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
     Ok(Subject::trained(Checkpoint::load(&model_path(runs, Some(path))?)?, cpu)?)
 }
 
-/// What is measured, and how it differs from what was asked for.
+/// What was asked for, and how what is measured differs from it.
 fn heading(name: &str, subject: &Subject) -> String {
     let sizes = |config: &GptConfig| {
         let GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, .. } = *config;
         [('V', vocab_size), ('T', block_size), ('L', n_layer), ('H', n_head), ('C', n_embd)]
     };
-    let (asked, measured) = (sizes(subject.config()), sizes(subject.measured()));
-    let smaller: Vec<_> = asked
-        .iter()
-        .zip(measured)
-        .filter(|(asked, measured)| *asked != measured)
-        .map(|((letter, asked), (_, measured))| format!("{letter} = {measured} for {asked}"))
-        .collect();
-    let note = match smaller.is_empty() {
-        true => String::new(),
-        false => format!("Smaller here, to take seconds: {}.\n", smaller.join(", ")),
+    let list = |sizes: &[(char, usize)]| {
+        let each: Vec<_> = sizes.iter().map(|(letter, n)| format!("{letter} = {n}")).collect();
+        each.join(", ")
     };
-    let asked = asked.map(|(letter, size)| format!("{letter} = {size}")).join(", ");
+    let (asked, mut measured) = (sizes(subject.config()), sizes(subject.measured()).to_vec());
+    measured.retain(|size| !asked.contains(size));
+    let note = match measured.is_empty() {
+        true => String::new(),
+        false => format!("Smaller here, to take seconds: {}.\n", list(&measured)),
+    };
     let (threads, isa) = (subject.cpu().threads(), subject.cpu().isa().name());
-    format!(
-        "{name}: {asked}; {isa}, threads: {threads}\n{note}\n{}",
-        line("", ["measured", "expected", ""])
-    )
+    let columns = line("", ["measured", "expected", ""]);
+    format!("{name}: {}; {isa}, threads: {threads}\n{note}\n{columns}", list(&asked))
 }
 
 fn table(name: &str, report: &Report) -> String {

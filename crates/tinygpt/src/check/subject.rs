@@ -12,10 +12,10 @@ use tinygpt_kernels::rng::Stream;
 
 /// Every kind of position is among the first 64; more would only take longer.
 const MOST_POSITIONS: usize = 64;
-/// A fresh model above this many parameters (60 MB) is replaced by a smaller one of its kind.
-const MOST_PARAMETERS: usize = 16_000_000;
+/// A fresh model above this many parameters (48 MB) is replaced by a smaller one of its kind.
+const MOST_PARAMETERS: usize = 12_000_000;
 /// The replacement's sizes: at most so many blocks, channels and tokens.
-const SMALLER: (usize, usize, usize) = (2, 768, 1024);
+const SMALLER: (usize, usize, usize) = (2, 512, 1024);
 /// Windows in a batch.
 const WINDOWS: usize = 4;
 
