@@ -5,11 +5,15 @@ use crate::place::{Place, Said, tiny};
 #[cfg(unix)]
 use crate::place::wait_until;
 #[cfg(unix)]
-use std::{fs, path::Path, process::Command, thread::sleep, time::Duration};
+use std::process::{Child, Command, Stdio};
+#[cfg(unix)]
+use std::{fs, path::Path, thread::sleep, time::Duration};
+#[cfg(unix)]
+use tinygpt::checkpoint::{exists, read_progress};
 
 /// Saves at every step.
 #[cfg(unix)]
-const BUSY: &str = "--eval-interval 1 --log-interval 0 --max-iters 100000";
+const BUSY: &str = "--eval-interval 1 --log-interval 0 --warmup-iters 1 --max-iters 100000";
 
 /// A run's folder after a kill or a full disk holds nothing that a run would not make.
 #[cfg(unix)]
@@ -20,32 +24,34 @@ fn nothing_stray(place: &Place, run: &str) {
     assert!(names.iter().all(|name| known.contains(&name.as_str())), "{names:?}");
 }
 
+/// A run that nobody listens to, so that no full pipe stops it.
+#[cfg(unix)]
+fn unheard(place: &Place, words: &str) -> Child {
+    place.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
 #[cfg(unix)]
 #[test]
 fn a_kill_at_any_moment_leaves_checkpoints_that_load_and_a_run_that_resumes() {
     let place = Place::new();
-    let mut child = place.command(&tiny(BUSY)).spawn().unwrap();
-    wait_until("the first checkpoint", || place.at("runs/quick/last").exists());
-    let mut step = 0;
+    let last = place.at("runs/quick/last");
+    let (mut words, mut step) = (tiny(BUSY), 0);
     for kill in 0..20 {
+        let mut child = unheard(&place, &words);
+        wait_until("it saves", || match read_progress(&last) {
+            Ok(Some(progress)) => progress.step > step,
+            _ => false,
+        });
         // Moments spread over a few saves, in no rhythm with them.
-        sleep(Duration::from_micros(20_000 + kill * 7919 % 13_000));
+        sleep(Duration::from_micros(kill * 7919 % 20_000));
         child.kill().unwrap();
         child.wait().unwrap();
         place.step_of("runs/quick/best");
         let now = place.step_of("runs/quick/last");
-        assert!(now >= step, "step {now} after {step}");
-        step = now;
-        child = place.command("train --resume").spawn().unwrap();
-        // It has written its settings, and trains.
-        let metrics = place.at("runs/quick/metrics.jsonl");
-        let evaluated = || fs::read_to_string(&metrics).unwrap().matches("\"best\"").count() as u64;
-        wait_until("it trains again", || evaluated() > step + 1);
+        assert!(now > step, "step {now} after {step}");
+        (words, step) = ("train --resume".into(), now);
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
-    assert!(step > 20, "hardly a step was taken: {step}");
-    let end = place.step_of("runs/quick/last") + 10;
+    let end = step + 10;
     place.run(&format!("train --resume --max-iters {end}")).succeeded();
     assert_eq!(place.step_of("runs/quick/last"), end);
     nothing_stray(&place, "runs/quick");
@@ -59,30 +65,26 @@ fn a_kill_at_any_moment_leaves_checkpoints_that_load_and_a_run_that_resumes() {
 #[cfg(unix)]
 #[test]
 fn a_kill_during_the_very_first_save_leaves_a_run_that_says_what_it_is() {
-    let (mut nothing, mut something) = (0, 0);
     for kill in 0..12u64 {
         let place = Place::new();
-        let mut child = place.command(&tiny(BUSY)).spawn().unwrap();
+        let mut child = unheard(&place, &tiny(BUSY));
         let metrics = place.at("runs/quick/metrics.jsonl");
         wait_until("the run's folder", || metrics.exists());
-        sleep(Duration::from_micros(kill * 1500));
+        sleep(Duration::from_micros(kill * 2000));
         child.kill().unwrap();
         child.wait().unwrap();
+        let saved = ["best", "last"].iter().any(|name| exists(&place.at("runs/quick").join(name)));
         let said = place.run("train --resume --max-iters 1");
-        let saved = ["best", "last"].map(|name| place.at("runs/quick").join(name).exists());
-        if said.code == Some(0) {
-            something += 1;
-            said.succeeded();
+        if saved {
+            // Without a word of trouble, but the kill may have come after the last step.
+            assert!(said.code == Some(0) && !said.err.contains("error"), "{said:?}");
         } else {
-            nothing += 1;
-            assert_eq!(saved, [false, false]);
             let error = said.failed(1);
-            assert!(error.contains("has not saved a checkpoint yet"), "{error}");
+            let known = ["has not saved a checkpoint yet", "there is no latest run yet"];
+            assert!(known.iter().any(|text| error.contains(text)), "{error}");
         }
-        // Neither way is a new run hindered.
         place.train("--max-iters 1").succeeded();
     }
-    eprintln!("killed before the first checkpoint: {nothing}, after it: {something}");
 }
 
 #[test]
@@ -127,13 +129,14 @@ fn a_disk_that_fills_up_costs_no_checkpoint_and_no_line() {
     let at = place.at("disk");
     let Some(_disk) = SmallDisk::mount(&at, 1024) else { return };
     place.train("--out-dir disk/run").succeeded();
-    let fill = || {
-        // Down to less than a page: nothing more can be written.
-        let _ = fs::write(at.join("filler"), vec![0; 2 << 20]);
-    };
-    fill();
+    // Room for config.toml and some lines of metrics; a checkpoint of four files needs 28 KiB.
+    let _ = fs::write(at.join("filler"), vec![0; 2 << 20]);
+    let filler = fs::File::options().write(true).open(at.join("filler")).unwrap();
+    filler.set_len(filler.metadata().unwrap().len() - (20 << 10)).unwrap();
+    drop(filler);
     let said = place.run("train --resume disk/run --max-iters 30");
-    assert!(said.err.contains("warning: disk/run: its disk has 0 B free"), "{}", said.err);
+    assert!(said.err.contains("warning: disk/run: its disk has 20.00 KiB free"), "{}", said.err);
+    assert!(said.err.contains("; training goes on and tries again"), "{}", said.err);
     let error = said.failed(1);
     assert!(error.contains("cannot write disk/run/"), "{error}");
     assert!(error.contains("No space left"), "{error}");
@@ -153,7 +156,8 @@ fn a_run_goes_on_while_its_disk_is_full_and_saves_when_there_is_room() {
     let at = place.at("disk");
     let Some(_disk) = SmallDisk::mount(&at, 8192) else { return };
     let words = "--out-dir disk/run --eval-interval 50 --max-iters 100000";
-    let child = place.command(&tiny(words)).spawn().unwrap();
+    let heard = fs::File::create(place.at("heard")).unwrap();
+    let child = place.command(&tiny(words)).stdout(heard).spawn().unwrap();
     let metrics = at.join("run/metrics.jsonl");
     wait_until("it trains", || {
         fs::read_to_string(&metrics).is_ok_and(|text| text.contains("\"iter\":200"))
@@ -163,9 +167,13 @@ fn a_run_goes_on_while_its_disk_is_full_and_saves_when_there_is_room() {
     place.step_of("disk/run/best");
     let saved = place.step_of("disk/run/last");
     fs::remove_file(at.join("filler")).unwrap();
-    wait_until("it saves again", || place.step_of("disk/run/last") > saved);
+    wait_until("it saves again", || match read_progress(&at.join("run/last")) {
+        Ok(Some(progress)) => progress.step > saved,
+        _ => false,
+    });
     crate::place::signal(&child, "INT");
-    let said = Said::of(child.wait_with_output().unwrap()).stopped();
+    let said = Said::of(child.wait_with_output().unwrap());
+    let said = Said { out: place.read("heard"), ..said }.stopped();
     assert!(said.err.contains("training goes on and tries again"), "{}", said.err);
     let step = place.step_of("disk/run/last");
     let lines = place.timeless_metrics("disk/run");

@@ -42,9 +42,14 @@ fn a_run_in_the_way_is_replaced_only_when_asked_and_a_users_files_stay() {
         assert!(error.contains(way_out), "{error}");
     }
     assert_eq!(place.read("out/metrics.jsonl"), before);
-    place.train("my.txt --out-dir out --overwrite --max-iters 2").succeeded();
+    let overwrite = "my.txt --out-dir out --overwrite --max-iters 2";
+    let error = place.train(overwrite).failed(1);
+    assert!(error.contains("out/best/readme: is in the way"), "{error}");
+    assert_eq!(place.step_of("out/best"), 20);
+    fs::remove_file(place.at("out/best/readme")).unwrap();
+    place.train(overwrite).succeeded();
     assert_eq!(place.step_of("out/last"), 2);
-    for path in ["out/notes.txt", "out/data/mine.csv", "out/best/readme"] {
+    for path in ["out/notes.txt", "out/data/mine.csv"] {
         assert_eq!(place.read(path), "mine");
     }
     assert!(place.train("--overwrite").failed(2).contains("--out-dir"));

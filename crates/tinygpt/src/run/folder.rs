@@ -101,7 +101,17 @@ impl Run {
             )),
             (false, _) if taken => Err(Error::checkpoint(folder, "is neither empty nor a run")
                 .with_hint("choose a new folder with --out-dir")),
-            _ => Ok(()),
+            // Saving replaces these two as wholes, so nothing else can stay in them.
+            _ => match ["best", "last"]
+                .iter()
+                .find_map(|name| checkpoint::foreign_file(&folder.join(name)))
+            {
+                Some(file) => {
+                    Err(Error::checkpoint(file, "is in the way: no part of a checkpoint")
+                        .with_hint("move it elsewhere, or choose another --out-dir"))
+                }
+                None => Ok(()),
+            },
         }
     }
 
@@ -355,13 +365,15 @@ mod tests {
         for path in ["notes.txt", "data/mine.csv", "last/readme"] {
             fs::write(folder.join(path), "mine").unwrap();
         }
+        let text = said(Run::create_at(&runs, &folder, true));
+        assert!(text.contains("last/readme: is in the way"), "{text}");
+        fs::remove_file(folder.join("last/readme")).unwrap();
         let text = said(Run::create_at(&runs, &folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
         assert!(checkpoint::exists(&run.best()));
         Run::create_at(&runs, &folder, true).unwrap();
-        assert_eq!(names(&folder), ["data", "last", "metrics.jsonl", "notes.txt"]);
+        assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);
-        assert_eq!(names(&run.last()), ["readme"]);
     }
 
     #[test]
