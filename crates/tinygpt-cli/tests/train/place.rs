@@ -3,8 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
 use tinygpt::checkpoint::{Checkpoint, TrainState};
 
@@ -46,6 +45,7 @@ impl Said {
     }
 
     /// It was interrupted, saved, and said how to go on.
+    #[cfg(unix)]
     #[track_caller]
     pub fn stopped(self) -> Self {
         assert_eq!(self.code, Some(130), "{self:?}");
@@ -89,6 +89,7 @@ impl Place {
         self.command_of(env!("CARGO_BIN_EXE_tinygpt"), words)
     }
 
+    /// Another program, in the folder.
     pub fn command_of(&self, program: impl AsRef<OsStr>, words: &str) -> Command {
         let mut command = Command::new(program);
         command.args(words.split_whitespace()).current_dir(self.0.path());
@@ -136,18 +137,19 @@ pub fn tiny(words: &str) -> String {
 }
 
 /// Waits until `seen`, for at most half a minute.
+#[cfg(unix)]
 #[track_caller]
 pub fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
-    let started = Instant::now();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
     while !seen() {
-        assert!(started.elapsed() < Duration::from_secs(30), "waited too long until {what}");
-        std::thread::sleep(Duration::from_millis(1));
+        assert!(std::time::Instant::now() < deadline, "waited too long until {what}");
+        std::thread::sleep(std::time::Duration::from_millis(1));
     }
 }
 
 /// Sends a signal by its name.
 #[cfg(unix)]
-pub fn signal(child: &Child, name: &str) {
+pub fn signal(child: &std::process::Child, name: &str) {
     let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
     assert!(status.unwrap().success());
 }

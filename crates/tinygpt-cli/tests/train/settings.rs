@@ -66,7 +66,7 @@ fn settings_at_their_edges_train() {
 fn patience_ends_a_run_and_says_so() {
     let place = Place::new();
     let said = place.train("--learning-rate 0 --decay-lr false --patience 2").succeeded();
-    assert!(said.out.contains("stopped early at step 10"), "{}", said.out);
+    assert!(said.out.contains("stopped     at step 10: 2 evaluations without"), "{}", said.out);
     assert_eq!(place.step_of("runs/quick/last"), 10);
 }
 
@@ -94,4 +94,13 @@ fn any_number_of_threads_and_a_lesser_processor_train() {
     let output = portable.env("TINYGPT_ISA", "portable").output().unwrap();
     let said = crate::place::Said::of(output).succeeded();
     assert!(said.out.contains("1 thread, portable"), "{}", said.out);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_names_its_step_and_leaves_the_checkpoints() {
+    let place = Place::new();
+    let error = place.train("--learning-rate 1e30 --grad-clip 0 --decay-lr false").failed(1);
+    assert!(error.contains("of step 1 is not finite"), "{error}");
+    assert!(error.contains("learning_rate"), "{error}");
+    assert_eq!((place.step_of("runs/quick/best"), place.step_of("runs/quick/last")), (0, 0));
 }

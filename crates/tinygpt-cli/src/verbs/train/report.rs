@@ -38,9 +38,9 @@ pub fn opening(begun: &mut Begun) -> String {
     let (c, total) = (gpt.config(), gpt.num_params());
     let group = |decays| {
         let rows = gpt.params().table().iter().filter(move |spec| spec.decays() == decays);
-        let (tensors, elements) = rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()));
-        format!("{tensors} tensors, {}", count(elements))
+        rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()))
     };
+    let ((decayed, in_decayed), (others, in_others)) = (group(true), group(false));
     let model = format!(
         "{}, {}, {} wide, context {}, vocabulary {} ({tokenizer})",
         counted(c.n_layer, "layer"),
@@ -50,11 +50,11 @@ pub fn opening(begun: &mut Begun) -> String {
         c.vocab_size
     );
     let parameters = format!(
-        "{} ({} without positions, as nanoGPT counts); decayed: {}; not: {}",
+        "{} ({} without positions); {decayed} tensors decay ({}), {others} do not ({})",
         count(total),
         millions(total - c.block_size * c.n_embd),
-        group(true),
-        group(false)
+        count(in_decayed),
+        count(in_others)
     );
     let tokens = train.sequences_per_step() * c.block_size;
     let accumulated = match train.gradient_accumulation_steps {
@@ -115,24 +115,18 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
     let progress = begun.trainer.progress().clone();
     let folder = begun.run.folder().display().to_string();
     let steps = HumanCount(progress.step);
-    let how = match ending {
-        Ending::Finished => format!("{steps} steps"),
-        Ending::Patience => format!(
-            "stopped early at step {steps}: {} evaluations without a better validation loss",
-            progress.stale_evals
-        ),
-        Ending::Stopped => format!("stopped at step {steps}, saved"),
+    let (name, how) = match ending {
+        Ending::Finished => ("done", format!("{steps} steps")),
+        Ending::Patience => {
+            let stale = counted(progress.stale_evals as usize, "evaluation");
+            ("stopped", format!("at step {steps}: {stale} without a better validation loss"))
+        }
+        Ending::Stopped => ("stopped", format!("at step {steps}, and saved")),
     };
-    let seconds = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
-    let speed = progress.tokens as f64 / progress.elapsed_s.max(1e-9);
-    let mut text = line(
-        "done",
-        &format!(
-            "{how} in {} of training, {} tokens/s",
-            HumanDuration(seconds),
-            HumanCount(speed as u64)
-        ),
-    );
+    let time = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
+    let speed = HumanCount((progress.tokens as f64 / progress.elapsed_s.max(1e-9)) as u64);
+    let time = format!("{} of training, {speed} tokens/s", HumanDuration(time));
+    let mut text = line(name, &format!("{how}; {time}"));
     if let Some(loss) = progress.best_val_loss {
         let data = begun.trainer.data();
         // Nats a token to bits a byte: the same measure whatever a token is.

@@ -2,6 +2,7 @@
 //! training it saves first, and a second one stops at once.
 
 use crate::{failure::Failure, out::tell};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::exit;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,9 @@ impl Signals {
                     exit(INTERRUPTED);
                 }
                 Phase::Training => {
-                    tell("stopping after this step, to save; once more stops at once");
+                    // A terminal shows ^C at the end of the live line.
+                    let apart = if std::io::stderr().is_terminal() { "\n" } else { "" };
+                    tell(&format!("{apart}stopping after this step, to save; again stops at once"));
                     *phase = Phase::Stopping;
                 }
                 Phase::Stopping => exit(INTERRUPTED),
