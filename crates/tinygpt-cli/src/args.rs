@@ -126,9 +126,15 @@ pub fn threads() -> Arg {
         .help("Threads; 0 takes as many as the machine allows. Any number, same result")
 }
 
+const MOST_THREADS: usize = 1024;
+
 /// The processor with that many threads. `TINYGPT_ISA` names a lesser instruction set, for tests and
 /// bug reports.
 pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
+    // More than any machine has: what they would cost in memory ends the program.
+    if threads > MOST_THREADS {
+        return Err(Failure::usage(format!("threads = {threads}: must be at most {MOST_THREADS}")));
+    }
     let isa = match std::env::var("TINYGPT_ISA") {
         Err(_) => Isa::best(),
         Ok(name) => Isa::named(&name).ok_or_else(|| {

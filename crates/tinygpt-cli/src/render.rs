@@ -4,9 +4,8 @@
 //! begin as nanoGPT's do, for everybody who has a script that reads those.
 
 use crate::{Outcome, out::Out, out::tell};
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
-use std::time::Duration;
 use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
@@ -38,7 +37,7 @@ impl<'a> Renderer<'a> {
 
     pub fn step(&mut self, step: &StepReport) -> Outcome {
         if let Some(bar) = &self.bar {
-            bar.set_position(step.iter);
+            bar.set_position(step.iter + 1);
             bar.set_message(live_message(step, self.val_loss));
         } else if self.log_interval > 0 && step.iter.is_multiple_of(self.log_interval) {
             self.out.write(&step_line(step))?;
@@ -76,21 +75,22 @@ impl<'a> Renderer<'a> {
 }
 
 fn step_line(step: &StepReport) -> String {
-    let StepReport { iter, loss, lr, grad_norm, step_ms, tokens_per_s, elapsed_s, tokens } = step;
+    let StepReport { iter, loss, lr, grad_norm, step_ms, tokens_per_s, .. } = step;
     format!(
         "iter {iter}: loss {loss:.4}, time {step_ms:.2}ms, {} tok/s, lr {lr:.2e}, \
-         grad norm {grad_norm:.2}, {} tokens in {}\n",
+         grad norm {grad_norm:.2}\n",
         HumanCount(*tokens_per_s as u64),
-        HumanCount(*tokens),
-        HumanDuration(Duration::try_from_secs_f64(*elapsed_s).unwrap_or_default()),
     )
 }
 
 fn evaluation_line(evaluation: &Evaluation) -> String {
     let Evaluation { iter, train_loss, val_loss, best } = evaluation;
-    let val = val_loss.map_or("no validation".into(), |loss| format!("val loss {loss:.4}"));
-    let best = if *best { ", the best so far" } else { "" };
-    format!("step {iter}: train loss {train_loss:.4}, {val}{best}\n")
+    let val = match val_loss {
+        Some(loss) if *best => format!("val loss {loss:.4}, the best so far"),
+        Some(loss) => format!("val loss {loss:.4}"),
+        None => "no validation".into(),
+    };
+    format!("step {iter}: train loss {train_loss:.4}, {val}\n")
 }
 
 fn live_message(step: &StepReport, val_loss: Option<f32>) -> String {

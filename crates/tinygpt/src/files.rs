@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// Puts `contents` at `path`, all or nothing.
@@ -64,6 +64,24 @@ pub(crate) fn write_synced(
     let mut file = File::create(path)?;
     write(&mut file)?;
     file.sync_all()
+}
+
+/// Opens `path`, creating it if need be, for [`append`].
+pub(crate) fn open_to_append(path: &Path) -> Result<File> {
+    // Not `append(true)`: on Windows that right alone does not let a file be shortened.
+    let options = File::options().write(true).create(true).truncate(false).open(path);
+    options.map_err(Error::io("open", path))
+}
+
+/// Writes `contents` at the end of the file, or nothing: half a line would spoil the next one.
+pub(crate) fn append(file: &mut File, contents: &[u8]) -> io::Result<()> {
+    let end = file.seek(SeekFrom::End(0))?;
+    // In one call, so that a kill cuts at most the end.
+    let written = file.write_all(contents);
+    if written.is_err() {
+        let _ = file.set_len(end);
+    }
+    written
 }
 
 /// Waits until the names in a folder (new files, renames) are on the disk.

@@ -32,7 +32,7 @@ use crate::files;
 use crate::model::Params;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const MODEL: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
@@ -136,4 +136,10 @@ pub fn exists(folder: &Path) -> bool {
 /// Removes the checkpoint at `folder`; files that no checkpoint has stay, with the folder.
 pub fn remove(folder: &Path) -> Result<()> {
     swap::remove(folder)
+}
+
+/// A file in `folder` that no checkpoint has: the user's, if there is one.
+pub(crate) fn foreign_file(folder: &Path) -> Option<PathBuf> {
+    let ours = |path: &PathBuf| FILES.iter().any(|&name| path.file_name() == Some(name.as_ref()));
+    std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).find(|path| !ours(path))
 }

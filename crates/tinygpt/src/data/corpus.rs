@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
             format!("is not UTF-8: {damage}{ends} at byte {offset} (line {line})"),
         )
         .with_hint(
-            "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or ask for lossy reading, \
+            "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or read it with lossy = true, \
              which replaces what is damaged by U+FFFD",
         )
     }
@@ -353,7 +353,7 @@ impl<'a> Reader<'a> {
             (0, _) => {}
             (n, Newline::Keep) => notices.push(format!(
                 "Windows line ends (\\r, {n} times) are kept: \\r is a token of its own, one more \
-                 than the same text has with \\n; normalize newlines to avoid it"
+                 than the same text has with \\n; newline = normalize avoids it"
             )),
             (n, Newline::Normalize) => {
                 notices.push(format!("Windows line ends (\\r\\n, {n} times) were turned into \\n"));

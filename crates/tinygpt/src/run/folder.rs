@@ -71,22 +71,12 @@ impl Run {
     /// [`Error::Checkpoint`] if there is a run already (`overwrite` removes its files instead), or
     /// if the folder holds other things; [`Error::Io`].
     pub fn create_at(runs: &Path, folder: &Path, overwrite: bool) -> Result<Self> {
+        Self::check_place(folder, overwrite)?;
         let run = Self { folder: folder.to_owned() };
-        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let taken = fs::read_dir(folder).map_err(Error::io("read", folder))?.next().is_some();
-        match (is_run(folder), overwrite) {
-            (true, true) => run.remove_files()?,
-            (true, false) => {
-                return Err(Error::checkpoint(folder, "there is a run already").with_hint(
-                    "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
-                ));
-            }
-            (false, _) if taken => {
-                return Err(Error::checkpoint(folder, "is neither empty nor a run")
-                    .with_hint("choose a new folder with --out-dir"));
-            }
-            (false, _) => {}
+        if is_run(folder) {
+            run.remove_files()?;
         }
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         files::write_whole(&run.metrics(), "")?;
         // A run elsewhere is safe without a place to note it in, such as a read-only folder.
         if let Ok(folder) = fs::canonicalize(folder) {
@@ -94,6 +84,35 @@ impl Run {
             let _ = point_latest(runs, &folder);
         }
         Ok(run)
+    }
+
+    /// Whether [`create_at`](Self::create_at) would make a run of `folder`; changes nothing.
+    ///
+    /// # Errors
+    /// As for `create_at`.
+    pub fn check_place(folder: &Path, overwrite: bool) -> Result<()> {
+        let taken = match fs::read_dir(folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => false,
+            entries => entries.map_err(Error::io("read", folder))?.next().is_some(),
+        };
+        match (is_run(folder), overwrite) {
+            (true, false) => Err(Error::checkpoint(folder, "there is a run already").with_hint(
+                "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
+            )),
+            (false, _) if taken => Err(Error::checkpoint(folder, "is neither empty nor a run")
+                .with_hint("choose a new folder with --out-dir")),
+            // Saving replaces these two as wholes, so nothing else can stay in them.
+            _ => match ["best", "last"]
+                .iter()
+                .find_map(|name| checkpoint::foreign_file(&folder.join(name)))
+            {
+                Some(file) => {
+                    Err(Error::checkpoint(file, "is in the way: no part of a checkpoint")
+                        .with_hint("move it elsewhere, or choose another --out-dir"))
+                }
+                None => Ok(()),
+            },
+        }
     }
 
     /// Opens the run that a user typed, or the latest. A name is looked for in `runs` too.
@@ -165,6 +184,14 @@ impl Run {
             Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
                 .with_hint("it saves at its first evaluation, at its end, and when interrupted")
         })
+    }
+
+    /// The checkpoint to go on from: the last, or the best where a kill came before the first last.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if nothing was saved yet.
+    pub fn newest(&self) -> Result<PathBuf> {
+        if checkpoint::exists(&self.last()) { Ok(self.last()) } else { self.model() }
     }
 
     /// Removes what a run makes but for its metrics, so that a kill on the way leaves a run.
@@ -243,11 +270,14 @@ fn point_latest(runs: &Path, to: &Path) -> Result<()> {
     let path = runs.join(LATEST);
     #[cfg(unix)]
     {
-        // A link cannot be overwritten, but renamed over.
-        let new = files::beside(&path, ".tmp");
-        let _ = fs::remove_file(&new);
-        if std::os::unix::fs::symlink(to, &new).is_ok() {
-            return fs::rename(&new, &path).map_err(Error::io("write", &path));
+        // A link cannot be overwritten, but renamed over; under a name of its own, because another
+        // run may be starting.
+        let link = tempfile::Builder::new()
+            .prefix(".latest-")
+            .make_in(runs, |new| std::os::unix::fs::symlink(to, new));
+        if let Ok(link) = link {
+            let placed = link.into_temp_path().persist(&path);
+            return placed.map_err(|error| Error::io("write", &path)(error.error));
         }
     }
     files::write_whole(&path, format!("{}\n", to.display()))
@@ -335,13 +365,15 @@ mod tests {
         for path in ["notes.txt", "data/mine.csv", "last/readme"] {
             fs::write(folder.join(path), "mine").unwrap();
         }
+        let text = said(Run::create_at(&runs, &folder, true));
+        assert!(text.contains("last/readme: is in the way"), "{text}");
+        fs::remove_file(folder.join("last/readme")).unwrap();
         let text = said(Run::create_at(&runs, &folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
         assert!(checkpoint::exists(&run.best()));
         Run::create_at(&runs, &folder, true).unwrap();
-        assert_eq!(names(&folder), ["data", "last", "metrics.jsonl", "notes.txt"]);
+        assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);
-        assert_eq!(names(&run.last()), ["readme"]);
     }
 
     #[test]

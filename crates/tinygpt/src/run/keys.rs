@@ -110,7 +110,7 @@ pub const KEYS: &[Key] = &[
     row(Evaluation, "eval_only", "Evaluate once and stop"),
     row(Evaluation, "log_interval", "Steps between log lines; 0 is silent between evaluations"),
     row(Evaluation, "patience", "Stop after so many evaluations without progress; 0 never"),
-    row(Evaluation, "sample_tokens", "Tokens of the sample shown at an evaluation; 0 shows none"),
+    row(Evaluation, "sample_tokens", "Tokens the model writes at an evaluation; 0 writes none"),
     choice(Data, "tokenizer", &["char", "byte"], "A token is a character of the text, or a byte"),
     row(Data, "val_fraction", "Share of the text kept for validation, in [0, 1)"),
     choice(

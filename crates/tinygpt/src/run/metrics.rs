@@ -9,7 +9,7 @@ use crate::files;
 use crate::train::{Evaluation, StepReport};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 /// One line.
@@ -32,11 +32,13 @@ impl Record {
     }
 }
 
-/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns.
+/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns; one that
+/// could not be written (a full disk) comes with the next that can.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
     file: File,
+    unwritten: String,
 }
 
 impl Metrics {
@@ -56,8 +58,8 @@ impl Metrics {
     }
 
     fn append(path: &Path) -> Result<Self> {
-        let file = File::options().append(true).open(path).map_err(Error::io("open", path))?;
-        Ok(Self { path: path.to_owned(), file })
+        let file = files::open_to_append(path)?;
+        Ok(Self { path: path.to_owned(), file, unwritten: String::new() })
     }
 
     /// Adds a training step.
@@ -71,8 +73,11 @@ impl Metrics {
     }
 
     fn write(&mut self, record: &Record) -> Result<()> {
-        // One write, so that a kill cuts at most the last line.
-        self.file.write_all(line(record).as_bytes()).map_err(Error::io("write", &self.path))
+        self.unwritten += &line(record);
+        files::append(&mut self.file, self.unwritten.as_bytes())
+            .map_err(Error::io("write", &self.path))?;
+        self.unwritten.clear();
+        Ok(())
     }
 }
 
@@ -111,6 +116,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 mod tests {
     use super::*;
     use std::fs;
+    use std::io::Write;
     use std::ops::Range;
 
     fn step(iter: u64) -> StepReport {

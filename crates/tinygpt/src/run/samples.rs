@@ -2,8 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::files;
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::Path;
 
 /// What a heading begins with. A line of a text that does too is written with a blank before it.
@@ -20,13 +19,8 @@ pub fn append(path: &Path, step: u64, text: &str) -> Result<()> {
         section.push('\n');
     }
     section.push('\n');
-    File::options()
-        .append(true)
-        .create(true)
-        .open(path)
-        // One write, so that a kill cuts at most the last text.
-        .and_then(|mut file| file.write_all(section.as_bytes()))
-        .map_err(Error::io("write", path))
+    let mut file = files::open_to_append(path)?;
+    files::append(&mut file, section.as_bytes()).map_err(Error::io("write", path))
 }
 
 /// Drops the texts that a checkpoint of `step` does not know, before a run resumes from it.
@@ -50,6 +44,8 @@ pub fn keep_until(path: &Path, step: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::io::Write;
 
     #[test]
     fn a_resumed_file_has_the_texts_its_checkpoint_knows() {

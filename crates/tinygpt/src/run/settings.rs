@@ -35,7 +35,7 @@ pub struct RunSettings {
     pub lossy: bool,
     /// Threads; 0 takes as many as the machine allows.
     pub threads: usize,
-    /// Tokens of the sample shown at an evaluation; 0 shows none.
+    /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
     pub sample_tokens: usize,
     /// Folder of the run; empty names it after the preset.
     pub out_dir: String,

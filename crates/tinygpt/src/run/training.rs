@@ -1,6 +1,6 @@
 //! The loop of a run: steps, evaluations, checkpoints, and everything in the run's folder.
 //!
-//! **Order at each step**: evaluate if it is due; save; stop if asked to; then take the step. So a
+//! **Order at each step**: evaluate if it is due; save; stop if it is time; then take the step. So a
 //! checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the lines
 //! that an uninterrupted one would have written.
 
@@ -60,21 +60,25 @@ pub fn train(
         let progress = trainer.progress();
         let (step, max_iters) = (progress.step, trainer.config().max_iters);
         let finished = step >= max_iters || trainer.config().eval_only;
+        // Asked before an evaluation, which may take minutes: the resumed run makes up for it.
+        let stopped = !finished && stop();
         let interval = trainer.config().eval_interval;
-        let due = interval > 0 && step.is_multiple_of(interval);
+        let due = interval > 0 && step.is_multiple_of(interval) && !stopped;
         if (due || finished) && progress.last_eval != Some(step) {
             let evaluation = trainer.evaluate()?;
             on_event(Event::Evaluation(&evaluation));
-            let text = sample(trainer, sample_tokens)?;
-            if sample_tokens > 0 {
-                on_event(Event::Sample(&text));
+            let text = match sample_tokens {
+                0 => None,
+                tokens => Some(sample(trainer, tokens)?),
+            };
+            if let Some(text) = &text {
+                on_event(Event::Sample(text));
             }
-            let kept = keeper.evaluation(trainer, evaluation, &text);
+            let kept = keeper.evaluation(trainer, evaluation, text.as_deref());
             keeper.settle(kept, finished, on_event)?;
         }
         let patience = trainer.config().patience;
         let impatient = patience > 0 && trainer.progress().stale_evals >= patience;
-        let stopped = !finished && stop();
         if finished || impatient || stopped {
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, true, on_event)?;
@@ -118,7 +122,11 @@ struct Keeper<'a> {
     records: Vec<Record>,
     /// Whether this run has a checkpoint to fall back to.
     has_checkpoint: bool,
+    /// The step of `last`, if this process saved it.
+    saved_step: Option<u64>,
     saved_at: Instant,
+    /// Whether lines of steps could not be written, which is told once.
+    behind: bool,
     title: String,
     tokenizer_json: String,
     vocab_size: usize,
@@ -140,7 +148,9 @@ impl<'a> Keeper<'a> {
             records: metrics::read(&path)?,
             metrics,
             has_checkpoint: checkpoint::exists(&run.last()),
+            saved_step: None,
             saved_at: Instant::now(),
+            behind: false,
             title: format!("{name}: {}", trainer.data().source),
             tokenizer_json: trainer.data().tokenizer.to_json(),
             vocab_size: trainer.gpt().config().vocab_size,
@@ -150,25 +160,36 @@ impl<'a> Keeper<'a> {
 
     fn step(&mut self, report: StepReport) -> Result<()> {
         self.records.push(Record::Step(report));
-        self.metrics.step(&report)
+        let written = self.metrics.step(&report);
+        let told = std::mem::replace(&mut self.behind, written.is_err());
+        if told { Ok(()) } else { written }
     }
 
-    fn evaluation(&mut self, trainer: &Trainer, evaluation: Evaluation, text: &str) -> Result<()> {
+    /// Writes all it can, and then says what it could not: a checkpoint is worth more than a chart.
+    fn evaluation(
+        &mut self,
+        trainer: &Trainer,
+        evaluation: Evaluation,
+        text: Option<&str>,
+    ) -> Result<()> {
         self.records.push(Record::Evaluation(evaluation));
-        self.metrics.evaluation(&evaluation)?;
-        samples::append(&self.run.samples(), evaluation.iter, text)?;
+        let line = self.metrics.evaluation(&evaluation);
+        let sample = text.map(|text| samples::append(&self.run.samples(), evaluation.iter, text));
         let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
-        crate::files::write_whole(&self.run.chart(), svg)?;
-        if evaluation.best {
-            self.save(&self.run.best(), trainer)?;
-        }
-        self.save_last(trainer)
+        let drawn = crate::files::write_whole(&self.run.chart(), svg);
+        // The last one after the best: it is what a resume starts from, and believes the best saved.
+        let best = if evaluation.best { self.save(&self.run.best(), trainer) } else { Ok(()) };
+        let last = best.and_then(|()| self.save_last(trainer));
+        last.and(line).and(sample.unwrap_or(Ok(()))).and(drawn)
     }
 
     fn save_last(&mut self, trainer: &Trainer) -> Result<()> {
+        let step = trainer.progress().step;
+        if self.saved_step == Some(step) {
+            return Ok(());
+        }
         self.save(&self.run.last(), trainer)?;
-        self.saved_at = Instant::now();
-        self.has_checkpoint = true;
+        (self.saved_step, self.saved_at, self.has_checkpoint) = (Some(step), Instant::now(), true);
         Ok(())
     }
 

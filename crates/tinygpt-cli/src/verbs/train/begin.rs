@@ -1,10 +1,13 @@
 //! What a training starts from: a text and new weights, other weights, or a run that stopped.
 
+use super::signals::Signals;
 use crate::args::{cpu, typed_settings};
 use crate::{failure::Failure, out::tell, progress::Bar};
 use clap::ArgMatches;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::{fs, io, mem};
+use tempfile::TempDir;
 use tinygpt::checkpoint::{Checkpoint, TrainState};
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
@@ -31,76 +34,105 @@ pub fn settings(matches: &ArgMatches) -> Result<Settings, Failure> {
     Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())
 }
 
-/// A new run, from new weights or from those at `--init-from`.
-pub fn anew(matches: &ArgMatches, mut settings: Settings) -> Result<Begun, Failure> {
+/// A new run, from new weights or from those at `--init-from`. Its folder is made last, when nothing
+/// can go wrong any more.
+pub fn anew(
+    matches: &ArgMatches,
+    mut settings: Settings,
+    signals: &Signals,
+) -> Result<Begun, Failure> {
+    let (runs, overwrite) = (Path::new(RUNS), matches.get_flag("overwrite"));
+    let out_dir = PathBuf::from(&settings.run.out_dir);
+    let named = !out_dir.as_os_str().is_empty();
+    match named {
+        // Asked here too, before a long text is read.
+        true => Run::check_place(&out_dir, overwrite)?,
+        false if overwrite => {
+            return Err(Failure::usage("--overwrite: no --out-dir says what to replace")
+                .with_hint("without --out-dir every run has a new folder"));
+        }
+        false => {}
+    }
+    let cpu = cpu(settings.run.threads)?;
     let weights = match matches.get_one::<PathBuf>("init-from") {
         Some(path) => Some(Weights::load(path, &mut settings)?),
         None => None,
     };
-    let input = match matches.get_many::<PathBuf>("text") {
-        Some(paths) => Input::Paths(paths.cloned().collect()),
-        None => Input::TinyShakespeare,
-    };
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let options = DataOptions { vocabulary, ..data_options(&settings) };
-    let runs = Path::new(RUNS);
-    // A text of the user's is kept as tokens in the run's folder, which is made only when all is well.
-    let room = match input {
-        Input::TinyShakespeare => None,
-        Input::Paths(_) => Some(preparing(&settings, runs)?),
-    };
-    let mut bar = Bar::new("reading the text");
-    let data = Dataset::build(
-        &input,
-        &options,
-        room.as_ref().map(|room| room.path()),
-        &mut |done, total| {
-            bar.at(done, total);
-        },
-    )?;
-    bar.finish();
+    let beside = if named { out_dir.parent() } else { Some(runs) };
+    let (data, room) = read(matches, &options, beside, signals)?;
     settings.settle_vocab_size(data.tokenizer.vocab_size())?;
     data.check(settings.model.block_size)?;
     settings.model.check()?;
-
-    let run = match settings.run.out_dir.as_str() {
-        "" => Run::create(runs, &settings.preset)?,
-        folder => Run::create_at(runs, Path::new(folder), matches.get_flag("overwrite"))?,
-    };
-    let data = match room {
-        Some(room) => moved(data, room, &run)?,
-        None => data,
-    };
-    tinygpt::files::write_whole(&run.config(), settings.to_toml())?;
     let params = match weights {
         Some(weights) => weights.params,
         None => Params::init(Arc::new(Tensors::of(&settings.model)), settings.train.seed),
     };
-    let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
+    let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
+
+    let run = match named {
+        true => Run::create_at(runs, &out_dir, overwrite)?,
+        false => Run::create(runs, &settings.preset)?,
+    };
+    let data = match room {
+        Some(room) => moved(data, &room, &run)?,
+        None => data,
+    };
+    tinygpt::files::write_whole(&run.config(), settings.to_toml())?;
     let trainer = Trainer::new(gpt, data, settings.train.clone())?;
     Ok(Begun { run, settings, trainer })
 }
 
-/// A folder on the disk where the run will be, for its tokens.
-fn preparing(settings: &Settings, runs: &Path) -> Result<tempfile::TempDir, Failure> {
-    let beside = match Path::new(&settings.run.out_dir).parent() {
-        Some(parent) if !settings.run.out_dir.is_empty() => parent,
-        _ => runs,
+/// The text as tokens; those of a user's own text in a folder that is to be moved to the run.
+fn read(
+    matches: &ArgMatches,
+    options: &DataOptions,
+    beside: Option<&Path>,
+    signals: &Signals,
+) -> Result<(Dataset, Option<TempDir>), Failure> {
+    let (input, room) = match matches.get_many::<PathBuf>("text") {
+        None => (Input::TinyShakespeare, None),
+        Some(paths) => (Input::Paths(paths.cloned().collect()), Some(preparing(beside)?)),
     };
-    let beside = if beside.as_os_str().is_empty() { Path::new(".") } else { beside };
-    let made = std::fs::create_dir_all(beside)
-        .and_then(|()| tempfile::Builder::new().prefix(".preparing-").tempdir_in(beside));
-    made.map_err(|error| Failure::run(format!("cannot write in {}: {error}", beside.display())))
+    let folder = room.as_ref().map(TempDir::path);
+    if let Some(folder) = folder {
+        signals.preparing(folder);
+    }
+    let mut bar = Bar::new("reading the text");
+    let data = Dataset::build(&input, options, folder, &mut |done, all| bar.at(done, all));
+    bar.finish();
+    Ok((data?, room))
 }
 
-/// The data set in the run's own folder.
-fn moved(data: Dataset, room: tempfile::TempDir, run: &Run) -> Result<Dataset, Failure> {
-    let Dataset { source, notices, .. } = data; // closes the files: an open one cannot move everywhere
-    let room = room.keep();
-    std::fs::rename(&room, run.data()).map_err(|error| {
-        Failure::run(format!("cannot move {} to {}: {error}", room.display(), run.data().display()))
+/// A folder for tokens on the disk where the run will be: in the first folder above it that exists,
+/// so that a start that fails leaves nothing.
+fn preparing(beside: Option<&Path>) -> Result<TempDir, Failure> {
+    let mut folders = beside.into_iter().flat_map(Path::ancestors);
+    let beside = folders.find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
+    tempfile::Builder::new()
+        .prefix(".preparing-")
+        .tempdir_in(beside)
+        .map_err(|error| Failure::run(format!("cannot write in {}: {error}", beside.display())))
+}
+
+/// The data set in the run's own folder, where files of the user's may be.
+fn moved(mut data: Dataset, room: &TempDir, run: &Run) -> Result<Dataset, Failure> {
+    let (source, notices) = (mem::take(&mut data.source), mem::take(&mut data.notices));
+    drop(data); // closes the files: an open one cannot move everywhere
+    let to = run.data();
+    let move_all = || {
+        fs::create_dir_all(&to)?;
+        for file in fs::read_dir(room)? {
+            let file = file?;
+            fs::rename(file.path(), to.join(file.file_name()))?;
+        }
+        Ok(())
+    };
+    move_all().map_err(|error: io::Error| {
+        Failure::run(format!("cannot move the tokens to {}: {error}", to.display()))
     })?;
-    Ok(Dataset { source, notices, ..Dataset::open(&run.data())? })
+    Ok(Dataset { source, notices, ..Dataset::open(&to)? })
 }
 
 /// Weights to start from.
@@ -161,30 +193,39 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let run =
         Run::open(Path::new(RUNS), matches.get_one::<PathBuf>("resume").map(PathBuf::as_path))?;
+    let checkpoint = run.newest()?;
     let before = Layers { file: Some(run.config()), ..Layers::default() };
     let after = Layers { command_line: typed_settings(matches), ..before.clone() };
     let (before, settings) = (Settings::resolve(&before)?, Settings::resolve(&after)?);
     for change in diff(&before, &settings) {
         let (name, old, new) = (change.key.name, change.old, change.new);
-        if matches!(change.key.group, Group::Model | Group::Data) || name == "out_dir" {
+        let fixed = matches!(change.key.group, Group::Model | Group::Data);
+        // The seed says which part of the text validates, and which batches were seen.
+        if fixed || matches!(name, "seed" | "out_dir") {
             return Err(Failure::usage(format!("{name} = {new}: this run has {name} = {old}"))
                 .with_hint("what the model and its text are cannot change; start a new run"));
         }
         tell(&format!("changed: {name} {old} -> {new}"));
     }
-    let Checkpoint { config, params, .. } = Checkpoint::load(&run.last())?;
+    if settings.train.eval_only {
+        let eval = format!("`tinygpt eval {}` evaluates it", run.folder().display());
+        return Err(Failure::usage("eval_only = true: there is no step to resume")
+            .with_hint(format!("{eval}; --eval-only=false trains on")));
+    }
+    let Checkpoint { config, params, .. } = Checkpoint::load(&checkpoint)?;
     let shape = GptConfig { dropout: settings.model.dropout, ..config };
     if shape != settings.model {
         return Err(Failure::from(Error::Checkpoint {
-            path: run.last(),
+            path: checkpoint,
             problem: "the model is not the one of the run's config.toml".into(),
             hint: Some("one of the two was changed by hand".into()),
         }));
     }
-    let state = TrainState::load(&run.last(), params.table())?;
+    let state = TrainState::load(&checkpoint, params.table())?;
     let mut bar = Bar::new("reading the text");
-    let data = dataset(&run, &settings, &mut |done, total| bar.at(done, total))?;
+    let data = dataset(&run, &settings, &mut |done, all| bar.at(done, all));
     bar.finish();
+    let data = data?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
     tinygpt::files::write_whole(&run.config(), settings.to_toml())?;

@@ -8,6 +8,7 @@ use crate::args::{recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
 use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use signals::Signals;
 use std::path::PathBuf;
 use tinygpt::run::{Ending, Event};
 
@@ -73,25 +74,28 @@ pub fn arguments(command: Command) -> Command {
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let resumes = matches.contains_id("resume");
-    let mut begun = if resumes {
-        begin::again(matches)?
-    } else {
-        let settings = begin::settings(matches)?;
-        if matches.get_flag("print-config") {
-            return out.write(&settings.to_toml());
-        }
-        begin::anew(matches, settings)?
-    };
-    if cfg!(debug_assertions) {
-        tell("note: this is a debug build; `cargo run --release` is faster");
+    let settings = if resumes { None } else { Some(begin::settings(matches)?) };
+    if let Some(settings) = settings.as_ref().filter(|_| matches.get_flag("print-config")) {
+        return out.write(&settings.to_toml());
     }
+    let signals = Signals::watch()?;
+    let mut begun = match settings {
+        Some(settings) => begin::anew(matches, settings, &signals)?,
+        None => begin::again(matches)?,
+    };
     let (done, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
     if resumes && done >= all {
         let longer = format!("raise it with --max-iters {}", 2 * done.max(1));
         return out.write(&format!("already at {done} of {all} steps (max_iters); {longer}\n"));
     }
+    if cfg!(debug_assertions) {
+        tell("note: this is a debug build; `cargo run --release` is faster");
+    }
     out.write(&report::opening(&mut begun))?;
-    let (ending, sample) = train(&mut begun, out, matches.contains_id("init-from"))?;
+    report::room(&mut begun).iter().for_each(|warning| tell(warning));
+    signals.training();
+    let knows = matches.contains_id("init-from");
+    let (ending, sample) = train(&mut begun, out, &signals, knows)?;
     out.write(&report::closing(&mut begun, ending, &sample))?;
     match ending {
         Ending::Stopped => Err(Failure::interrupted()),
@@ -100,13 +104,17 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
 }
 
 /// Runs the loop under the renderer's eyes. Also returns the last text that the model wrote.
-fn train(begun: &mut Begun, out: &mut Out, knows: bool) -> Result<(Ending, String), Failure> {
+fn train(
+    begun: &mut Begun,
+    out: &mut Out,
+    signals: &Signals,
+    knows: bool,
+) -> Result<(Ending, String), Failure> {
     let Begun { run, settings, trainer } = begun;
     let (start, end) = (trainer.progress().step, trainer.config().max_iters);
     let vocab_size = trainer.gpt().config().vocab_size;
     let mut renderer = Renderer::new(out, start, end, trainer.config().log_interval);
     let (mut last_sample, mut unheard) = (String::new(), Ok(()));
-    let signals = signals::watch()?;
     let ending = tinygpt::run::train(
         run,
         trainer,
@@ -139,6 +147,17 @@ fn train(begun: &mut Begun, out: &mut Out, knows: bool) -> Result<(Ending, Strin
         },
     );
     renderer.finish();
-    let ending = ending?;
+    let ending = ending.map_err(|error| {
+        let failed_to_write = matches!(error, tinygpt::Error::Io { .. });
+        let failure = Failure::from(error);
+        match run.newest() {
+            Ok(checkpoint) if failed_to_write => failure.with_hint(format!(
+                "{} is as it was before; make room, then: tinygpt train --resume {}",
+                checkpoint.display(),
+                run.folder().display()
+            )),
+            _ => failure,
+        }
+    })?;
     unheard.map(|()| (ending, last_sample))
 }

@@ -11,6 +11,11 @@ fn millions(count: usize) -> String {
     format!("{:.2}M", count as f64 / 1e6)
 }
 
+/// So many of them.
+fn counted(n: usize, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 /// A line of the two blocks.
 fn line(name: &str, text: &str) -> String {
     format!("{name:<11} {text}\n")
@@ -18,7 +23,7 @@ fn line(name: &str, text: &str) -> String {
 
 /// Who is about to learn what, where, and how.
 pub fn opening(begun: &mut Begun) -> String {
-    let Begun { run, settings, trainer } = begun;
+    let Begun { run, trainer, .. } = begun;
     let (data, train) = (trainer.data(), trainer.config().clone());
     let count = |tokens: usize| HumanCount(tokens as u64);
     let val = data.val.as_ref().map_or("no validation (val_fraction = 0)".into(), |val| {
@@ -33,19 +38,23 @@ pub fn opening(begun: &mut Begun) -> String {
     let (c, total) = (gpt.config(), gpt.num_params());
     let group = |decays| {
         let rows = gpt.params().table().iter().filter(move |spec| spec.decays() == decays);
-        let (tensors, elements) = rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()));
-        format!("{tensors} tensors, {}", count(elements))
+        rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()))
     };
+    let ((decayed, in_decayed), (others, in_others)) = (group(true), group(false));
     let model = format!(
-        "{} layers, {} heads, {} wide, context {}, vocabulary {} ({tokenizer})",
-        c.n_layer, c.n_head, c.n_embd, c.block_size, c.vocab_size
+        "{}, {}, {} wide, context {}, vocabulary {} ({tokenizer})",
+        counted(c.n_layer, "layer"),
+        counted(c.n_head, "head"),
+        c.n_embd,
+        c.block_size,
+        c.vocab_size
     );
     let parameters = format!(
-        "{} ({} without positions, as nanoGPT counts); decayed: {}; not: {}",
+        "{} ({} without positions); {decayed} tensors decay ({}), {others} do not ({})",
         count(total),
         millions(total - c.block_size * c.n_embd),
-        group(true),
-        group(false)
+        count(in_decayed),
+        count(in_others)
     );
     let tokens = train.sequences_per_step() * c.block_size;
     let accumulated = match train.gradient_accumulation_steps {
@@ -61,12 +70,9 @@ pub fn opening(begun: &mut Begun) -> String {
         HumanCount(train.max_iters)
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
-    let plural = if threads == 1 { "" } else { "s" };
-    let processor = format!("{threads} thread{plural}, {isa}, f32");
-    // Weights, two moments; best and last, and a third while one is being replaced.
-    let disk = 3 * 12 * total as u64;
-    let kept = format!("{} (needs up to {} of disk)", run.folder().display(), HumanBytes(disk));
-    let _ = settings;
+    let processor = format!("{}, {isa}, f32", counted(threads, "thread"));
+    let disk = HumanBytes(disk_use(gpt));
+    let kept = format!("{} (needs up to {disk} of disk)", run.folder().display());
     notices
         + &line("text", &text)
         + &line("model", &model)
@@ -74,6 +80,27 @@ pub fn opening(begun: &mut Begun) -> String {
         + &line("step", &step)
         + &line("processor", &processor)
         + &line("run", &kept)
+}
+
+/// Bytes of a run's checkpoints: weights and two moments in f32; of best and last, and of a third
+/// while one of them is being replaced.
+fn disk_use(gpt: &Gpt) -> u64 {
+    3 * 3 * size_of::<f32>() as u64 * gpt.num_params() as u64
+}
+
+/// Says that the checkpoints will not fit on the disk where the run is.
+pub fn room(begun: &mut Begun) -> Option<String> {
+    let needed = disk_use(begun.trainer.gpt());
+    let folder = begun.run.folder();
+    let free = fs4::available_space(folder).ok()?;
+    (free < needed).then(|| {
+        format!(
+            "warning: {}: its disk has {} free, and checkpoints of this model take up to {}",
+            folder.display(),
+            HumanBytes(free),
+            HumanBytes(needed)
+        )
+    })
 }
 
 /// What a model that knows nothing should lose, beside what this one does.
@@ -88,24 +115,18 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
     let progress = begun.trainer.progress().clone();
     let folder = begun.run.folder().display().to_string();
     let steps = HumanCount(progress.step);
-    let how = match ending {
-        Ending::Finished => format!("{steps} steps"),
-        Ending::Patience => format!(
-            "stopped early at step {steps}: {} evaluations without a better validation loss",
-            progress.stale_evals
-        ),
-        Ending::Stopped => format!("stopped at step {steps}, saved"),
+    let (name, how) = match ending {
+        Ending::Finished => ("done", format!("{steps} steps")),
+        Ending::Patience => {
+            let stale = counted(progress.stale_evals as usize, "evaluation");
+            ("stopped", format!("at step {steps}: {stale} without a better validation loss"))
+        }
+        Ending::Stopped => ("stopped", format!("at step {steps}, and saved")),
     };
-    let seconds = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
-    let speed = progress.tokens as f64 / progress.elapsed_s.max(1e-9);
-    let mut text = line(
-        "done",
-        &format!(
-            "{how} in {} of training, {} tokens/s",
-            HumanDuration(seconds),
-            HumanCount(speed as u64)
-        ),
-    );
+    let time = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
+    let speed = HumanCount((progress.tokens as f64 / progress.elapsed_s.max(1e-9)) as u64);
+    let time = format!("{} of training, {speed} tokens/s", HumanDuration(time));
+    let mut text = line(name, &format!("{how}; {time}"));
     if let Some(loss) = progress.best_val_loss {
         let data = begun.trainer.data();
         // Nats a token to bits a byte: the same measure whatever a token is.
@@ -119,8 +140,8 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         text += &line("best", &format!("val loss {loss:.4} = {per}"));
     }
     text += &line("kept in", &format!("{folder}: best/ last/ loss.svg metrics.jsonl samples.txt"));
-    if !sample.is_empty() {
-        text += &format!("\n{}\n\n", sample.trim_end());
+    if !sample.trim().is_empty() {
+        text += &format!("\n{}\n\n", sample.trim());
     }
     if ending == Ending::Stopped {
         text += &line("go on", &format!("tinygpt train --resume {folder}"));

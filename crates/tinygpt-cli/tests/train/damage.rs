@@ -1,0 +1,183 @@
+//! Kills and full disks: the last checkpoint stays.
+
+use crate::place::{Place, Said, tiny, wait_until};
+use std::process::{Child, Stdio};
+use std::{fs, thread::sleep, time::Duration};
+use tinygpt::checkpoint::{exists, read_progress};
+
+/// Saves at every step.
+const BUSY: &str = "--eval-interval 1 --log-interval 0 --warmup-iters 1 --max-iters 100000";
+
+/// A run's folder after a kill or a full disk holds nothing that a run would not make.
+#[track_caller]
+fn nothing_stray(place: &Place, run: &str) {
+    let known = ["best", "config.toml", "data", "last", "loss.svg", "metrics.jsonl", "samples.txt"];
+    let names = place.names(run);
+    assert!(names.iter().all(|name| known.contains(&name.as_str())), "{names:?}");
+}
+
+/// A run that nobody listens to, so that no full pipe stops it.
+fn unheard(place: &Place, words: &str) -> Child {
+    place.command(words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_kill_at_any_moment_leaves_checkpoints_that_load_and_a_run_that_resumes() {
+    let place = Place::new();
+    let last = place.at("runs/quick/last");
+    let (mut words, mut step) = (tiny(BUSY), 0);
+    for kill in 0..20 {
+        let mut child = unheard(&place, &words);
+        wait_until("it saves", || match read_progress(&last) {
+            Ok(Some(progress)) => progress.step > step,
+            _ => false,
+        });
+        // Moments spread over a few saves, in no rhythm with them.
+        sleep(Duration::from_micros(kill * 7919 % 20_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        place.step_of("runs/quick/best");
+        let now = place.step_of("runs/quick/last");
+        assert!(now > step, "step {now} after {step}");
+        (words, step) = ("train --resume".into(), now);
+    }
+    let end = step + 10;
+    place.run(&format!("train --resume --max-iters {end}")).succeeded();
+    assert_eq!(place.step_of("runs/quick/last"), end);
+    nothing_stray(&place, "runs/quick");
+    let lines = place.timeless_metrics("runs/quick");
+    for iter in 0..end {
+        let line = format!("{{\"iter\":{iter},");
+        assert_eq!(lines.matches(&line).count(), 2, "step {iter}: a step and an evaluation");
+    }
+}
+
+#[test]
+fn a_kill_during_the_very_first_save_leaves_a_run_that_says_what_it_is() {
+    for kill in 0..12u64 {
+        let place = Place::new();
+        let mut child = unheard(&place, &tiny(BUSY));
+        let metrics = place.at("runs/quick/metrics.jsonl");
+        wait_until("the run's folder", || metrics.exists());
+        sleep(Duration::from_micros(kill * 2000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let saved = ["best", "last"].iter().any(|name| exists(&place.at("runs/quick").join(name)));
+        let said = place.run("train --resume --max-iters 1");
+        if saved {
+            // Without a word of trouble, but the kill may have come after the last step.
+            assert!(said.code == Some(0) && !said.err.contains("error"), "{said:?}");
+        } else {
+            let error = said.failed(1);
+            let known = ["has not saved a checkpoint yet", "there is no latest run yet"];
+            assert!(known.iter().any(|text| error.contains(text)), "{error}");
+        }
+        place.train("--max-iters 1").succeeded();
+    }
+}
+
+/// A disk of its own, if this user may mount one.
+#[cfg(target_os = "linux")]
+struct SmallDisk<'a>(&'a std::path::Path);
+
+#[cfg(target_os = "linux")]
+impl<'a> SmallDisk<'a> {
+    fn mount(at: &'a std::path::Path, kib: u32) -> Option<Self> {
+        fs::create_dir_all(at).unwrap();
+        let size = format!("size={kib}k");
+        let mount = std::process::Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "tmpfs"])
+            .arg(at)
+            .output();
+        let mounted = mount.is_ok_and(|output| output.status.success());
+        if !mounted {
+            eprintln!("skipped: no right to mount a small disk");
+        }
+        mounted.then_some(Self(at))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg("--lazy").arg(self.0).status();
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_fills_up_costs_no_checkpoint_and_no_line() {
+    let place = Place::new();
+    let at = place.at("disk");
+    let Some(_disk) = SmallDisk::mount(&at, 1024) else { return };
+    place.train("--out-dir disk/run").succeeded();
+    // Room for config.toml and some lines of metrics; a checkpoint of four files needs 28 KiB.
+    let _ = fs::write(at.join("filler"), vec![0; 2 << 20]);
+    let filler = fs::File::options().write(true).open(at.join("filler")).unwrap();
+    filler.set_len(filler.metadata().unwrap().len() - (20 << 10)).unwrap();
+    drop(filler);
+    let said = place.run("train --resume disk/run --max-iters 30");
+    assert!(said.err.contains("warning: disk/run: its disk has 20.00 KiB free"), "{}", said.err);
+    assert!(said.err.contains("; training goes on and tries again"), "{}", said.err);
+    let error = said.failed(1);
+    assert!(error.contains("cannot write disk/run/"), "{error}");
+    assert!(error.contains("No space left"), "{error}");
+    assert_eq!((place.step_of("disk/run/best"), place.step_of("disk/run/last")), (20, 20));
+    nothing_stray(&place, "disk/run");
+
+    fs::remove_file(at.join("filler")).unwrap();
+    place.run("train --resume disk/run --max-iters 30").succeeded();
+    assert_eq!(place.step_of("disk/run/last"), 30);
+    assert_eq!(place.timeless_metrics("disk/run").lines().count(), 30 + 7);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_run_goes_on_while_its_disk_is_full_and_saves_when_there_is_room() {
+    let place = Place::new();
+    let at = place.at("disk");
+    let Some(_disk) = SmallDisk::mount(&at, 8192) else { return };
+    let words = "--out-dir disk/run --eval-interval 50 --max-iters 100000";
+    let heard = fs::File::create(place.at("heard")).unwrap();
+    let child = place.command(&tiny(words)).stdout(heard).spawn().unwrap();
+    let metrics = at.join("run/metrics.jsonl");
+    wait_until("it trains", || {
+        fs::read_to_string(&metrics).is_ok_and(|text| text.contains("\"iter\":200"))
+    });
+    let _ = fs::write(at.join("filler"), vec![0; 16 << 20]);
+    sleep(Duration::from_millis(500));
+    place.step_of("disk/run/best");
+    let saved = place.step_of("disk/run/last");
+    fs::remove_file(at.join("filler")).unwrap();
+    wait_until("it saves again", || match read_progress(&at.join("run/last")) {
+        Ok(Some(progress)) => progress.step > saved,
+        _ => false,
+    });
+    crate::place::signal(&child, "INT");
+    let said = Said::of(child.wait_with_output().unwrap());
+    let said = Said { out: place.read("heard"), ..said }.stopped();
+    assert!(said.err.contains("training goes on and tries again"), "{}", said.err);
+    let step = place.step_of("disk/run/last");
+    let lines = place.timeless_metrics("disk/run");
+    for iter in 0..step {
+        assert!(lines.contains(&format!("{{\"iter\":{iter},")), "no line of step {iter}");
+    }
+    nothing_stray(&place, "disk/run");
+}
+
+#[test]
+fn a_save_that_meets_a_limit_keeps_what_was_there() {
+    let place = Place::new();
+    place.train("--n-embd 16").succeeded();
+    // No file over 8 KiB from here on; the checkpoint's are larger.
+    let script = "trap '' XFSZ; ulimit -f 16; exec \"$0\" train --resume --max-iters 21";
+    let mut command = place.command_of("sh", "-c");
+    command.args([script, env!("CARGO_BIN_EXE_tinygpt")]);
+    let said = Said::of(command.output().unwrap());
+    let error = said.failed(1);
+    assert!(error.contains("cannot write runs/quick/"), "{error}");
+    assert!(error.contains("is as it was before"), "{error}");
+    assert_eq!((place.step_of("runs/quick/best"), place.step_of("runs/quick/last")), (20, 20));
+    nothing_stray(&place, "runs/quick");
+    place.run("train --resume --max-iters 21").succeeded();
+}

@@ -1,0 +1,11 @@
+//! `tinygpt train`, driven as a user drives it.
+
+#[cfg(unix)]
+mod damage;
+mod place;
+mod resume;
+mod settings;
+#[cfg(unix)]
+mod signals;
+mod start;
+mod texts;

@@ -1,0 +1,115 @@
+//! Runs that go on.
+
+use crate::place::Place;
+use std::fs;
+
+#[test]
+fn a_finished_run_says_so_and_goes_on_when_told_for_how_long() {
+    let place = Place::new();
+    place.train("").succeeded();
+    let said = place.run("train --resume").succeeded();
+    assert!(said.out.contains("already at 20 of 20"), "{}", said.out);
+    assert!(said.out.contains("--max-iters 40"), "{}", said.out);
+    let said = place.run("train --resume quick --max-iters 30 --learning-rate 0.01").succeeded();
+    for change in [
+        "max_iters 20 -> 30",
+        "lr_decay_iters 20 -> 30",
+        "learning_rate 0.001 -> 0.01",
+        "min_lr 0.0001 -> 0.001",
+    ] {
+        assert!(said.err.contains(&format!("changed: {change}\n")), "{}", said.err);
+    }
+    assert_eq!(place.step_of("runs/quick/last"), 30);
+    // The schedule is the new one: from 0.01 at step 20 on its way down to 0.001.
+    let lr = |iter: u64| -> f64 {
+        let metrics = place.read("runs/quick/metrics.jsonl");
+        let start = format!("{{\"iter\":{iter},");
+        let line = metrics.lines().find(|line| line.starts_with(&start) && line.contains("\"lr\""));
+        let (_, lr) = line.unwrap().split_once("\"lr\":").unwrap();
+        lr.split(',').next().unwrap().parse().unwrap()
+    };
+    assert!(lr(19) < 0.001 && lr(20) > 0.002 && lr(29) < 0.004, "{} {} {}", lr(19), lr(20), lr(29));
+    assert!(place.read("runs/quick/config.toml").contains("max_iters = 30 "));
+}
+
+#[test]
+fn what_a_run_is_cannot_change_when_it_resumes() {
+    let place = Place::new();
+    place.train("").succeeded();
+    for (flag, key, old) in [
+        ("--n-layer 2", "n_layer", "1"),
+        ("--n-embd 16", "n_embd", "8"),
+        ("--block-size 16", "block_size", "8"),
+        ("--vocab-size 70", "vocab_size", "65"),
+        ("--bias true", "bias", "false"),
+        ("--activation silu", "activation", "\"gelu\""),
+        ("--tokenizer byte", "tokenizer", "\"char\""),
+        ("--val-fraction 0.2", "val_fraction", "0.1"),
+        ("--seed 1", "seed", "1337"),
+        ("--out-dir other", "out_dir", "\"\""),
+    ] {
+        let error = place.run(&format!("train --resume --max-iters 30 {flag}")).failed(2);
+        assert!(error.contains(&format!("this run has {key} = {old}")), "{error}");
+    }
+    assert!(place.run("train --resume --eval-only").failed(2).contains("tinygpt eval"));
+    assert!(place.read("runs/quick/config.toml").contains("max_iters = 20 "));
+    assert_eq!(place.names("runs"), ["latest", "quick"]);
+    place.write("my.txt", "another text");
+    // A file after --resume is what to resume; before it, a text.
+    assert!(place.run("train my.txt --resume").failed(2).contains("keeps its text"));
+    assert!(place.run("train --resume my.txt").failed(1).contains("my.txt: is no run"));
+}
+
+#[test]
+fn a_checkpoint_without_its_training_state_says_what_is_missing() {
+    let place = Place::new();
+    assert!(place.run("train --resume").failed(1).contains("no latest run yet"));
+    place.train("").succeeded();
+    fs::remove_file(place.at("runs/quick/last/training_state.safetensors")).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(error.contains("no training_state.safetensors"), "{error}");
+    assert!(error.contains("--init-from"), "{error}");
+    fs::remove_dir_all(place.at("runs/quick/last")).unwrap();
+    place.run("train --resume --max-iters 30").succeeded(); // from the best
+    assert_eq!(place.step_of("runs/quick/last"), 30);
+    for checkpoint in ["runs/quick/last", "runs/quick/best"] {
+        fs::remove_dir_all(place.at(checkpoint)).unwrap();
+    }
+    let error = place.run("train --resume --max-iters 40").failed(1);
+    assert!(error.contains("has not saved a checkpoint yet"), "{error}");
+}
+
+#[test]
+fn a_run_resumes_with_its_text_although_that_has_gone() {
+    let place = Place::new();
+    place.write("my.txt", "to be or not to be ".repeat(40));
+    place.train("my.txt").succeeded();
+    fs::remove_file(place.at("my.txt")).unwrap();
+    place.run("train --resume --max-iters 30").succeeded();
+    assert_eq!(place.step_of("runs/quick/last"), 30);
+    fs::remove_file(place.at("runs/quick/data/val.bin")).unwrap();
+    fs::write(place.at("runs/quick/data/train.bin"), "TGPTTOKS").unwrap();
+    let error = place.run("train --resume --max-iters 40").failed(1);
+    assert!(error.contains("train.bin") && error.contains("cut short"), "{error}");
+}
+
+#[test]
+fn a_run_resumes_with_the_vocabulary_of_the_weights_it_began_with() {
+    let place = Place::new();
+    // All of Tiny Shakespeare's letters and a few more, so that the ids differ.
+    let all: String = (' '..='~').chain(['\n']).collect();
+    place.write("all.txt", all.repeat(10));
+    place.train("all.txt").succeeded();
+    let begin = |words: &str| {
+        let small = "--lr-decay-iters 8 --eval-interval 0 --eval-iters 1 --sample-tokens 4";
+        place.run(&format!("train --init-from runs/quick {small} --threads 1 {words}")).succeeded()
+    };
+    begin("--max-iters 8 --out-dir whole");
+    begin("--max-iters 4 --out-dir parts");
+    place.run("train --resume parts --max-iters 8").succeeded();
+    let steps = |run: &str| -> Vec<String> {
+        let metrics = place.timeless_metrics(run);
+        metrics.lines().filter(|line| line.contains("\"lr\"")).map(Into::into).collect()
+    };
+    assert_eq!(steps("parts"), steps("whole"));
+}

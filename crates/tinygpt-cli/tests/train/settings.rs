@@ -1,0 +1,106 @@
+//! Settings at their edges, through the program.
+
+use crate::place::Place;
+
+#[test]
+fn intervals_of_zero_are_off_and_an_evaluation_of_nothing_is_refused() {
+    let place = Place::new();
+    let said = place.train("--eval-interval 0").succeeded();
+    assert_eq!(said.out.matches(": train loss ").count(), 1, "{}", said.out);
+    assert!(said.out.contains("\nstep 20: "), "{}", said.out);
+    let said = place.train("--log-interval 0").succeeded();
+    assert!(!said.out.contains("\niter "), "{}", said.out);
+    assert_eq!(place.read("runs/quick-2/metrics.jsonl").lines().count(), 20 + 5);
+    let error = place.train("--eval-iters 0").failed(2);
+    assert!(error.contains("eval_iters = 0: must be at least 1"), "{error}");
+    place.train("--eval-iters 0 --eval-full --max-iters 1").succeeded();
+    place.train("--max-iters 0").succeeded();
+    place.train("--sample-tokens 0").succeeded();
+    assert!(!place.names("runs/quick-5").contains(&"samples.txt".into()));
+    let said = place.train("--eval-only").succeeded();
+    assert!(said.out.contains("\nstep 0: ") && !said.out.contains("\niter "), "{}", said.out);
+}
+
+#[test]
+fn settings_that_cannot_work_name_the_numbers_and_leave_nothing() {
+    let place = Place::new();
+    for (words, parts) in [
+        (
+            "--warmup-iters 30 --lr-decay-iters 20",
+            &["warmup_iters = 30", "lr_decay_iters = 20"][..],
+        ),
+        ("--n-embd 1600 --n-head 48", &["1600", "48", "is 50"]),
+        ("--learning_rte 1e-3", &["did you mean --learning-rate?"]),
+        ("--dropout 1", &["dropout = 1: must be in [0, 1)"]),
+        ("--vocab-size 10", &["vocab_size = 10", "65 different tokens"]),
+        ("--threads 2000000", &["threads = 2000000: must be at most 1024"]),
+        ("--batch-size 0", &["batch_size = 0"]),
+        ("--max-iters -1", &["max_iters"]),
+    ] {
+        let error = place.train(words).failed(2);
+        assert!(parts.iter().all(|part| error.contains(part)), "{words}: {error}");
+        assert!(place.names(".").is_empty(), "{words} left {:?}", place.names("."));
+    }
+    let output = place.command("train").env("TINYGPT_ISA", "abacus").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(place.names(".").is_empty());
+}
+
+#[test]
+fn settings_at_their_edges_train() {
+    let place = Place::new();
+    for words in [
+        "--dropout=0",
+        "--warmup-iters 20 --lr-decay-iters 20",
+        "--warmup-iters 0 --lr-decay-iters 0",
+        "--learning-rate=1 --min-lr=0",
+        "--batch-size 1 --gradient-accumulation-steps 3",
+        "--block-size 1",
+        "--bias --tied false --activation silu",
+    ] {
+        place.train(words).succeeded();
+    }
+}
+
+#[test]
+fn patience_ends_a_run_and_says_so() {
+    let place = Place::new();
+    let said = place.train("--learning-rate 0 --decay-lr false --patience 2").succeeded();
+    assert!(said.out.contains("stopped     at step 10: 2 evaluations without"), "{}", said.out);
+    assert_eq!(place.step_of("runs/quick/last"), 10);
+}
+
+#[test]
+fn a_padded_vocabulary_trains_and_writes_only_letters_of_the_text() {
+    let place = Place::new();
+    place.write("ab.txt", "ab".repeat(300));
+    place.train("ab.txt --vocab-size 128 --sample-tokens 200").succeeded();
+    let samples = place.read("runs/quick/samples.txt");
+    let texts: String = samples.lines().filter(|line| !line.starts_with("===")).collect();
+    assert!(texts.len() > 900 && texts.chars().all(|c| "ab".contains(c)), "{samples}");
+    assert!(place.read("runs/quick/config.toml").contains("vocab_size = 128 "));
+}
+
+#[test]
+fn any_number_of_threads_and_a_lesser_processor_train() {
+    let place = Place::new();
+    for threads in ["1", "2", "3"] {
+        place.train(&format!("--threads {threads} --n-embd 24 --dropout 0.1")).succeeded();
+    }
+    let one = place.timeless_metrics("runs/quick");
+    assert_eq!(one, place.timeless_metrics("runs/quick-2"));
+    assert_eq!(one, place.timeless_metrics("runs/quick-3"));
+    let mut portable = place.command(&crate::place::tiny(""));
+    let output = portable.env("TINYGPT_ISA", "portable").output().unwrap();
+    let said = crate::place::Said::of(output).succeeded();
+    assert!(said.out.contains("1 thread, portable"), "{}", said.out);
+}
+
+#[test]
+fn a_loss_that_is_not_finite_names_its_step_and_leaves_the_checkpoints() {
+    let place = Place::new();
+    let error = place.train("--learning-rate 1e30 --grad-clip 0 --decay-lr false").failed(1);
+    assert!(error.contains("of step 1 is not finite"), "{error}");
+    assert!(error.contains("learning_rate"), "{error}");
+    assert_eq!((place.step_of("runs/quick/best"), place.step_of("runs/quick/last")), (0, 0));
+}
