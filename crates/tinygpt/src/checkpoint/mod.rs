@@ -70,6 +70,10 @@ pub struct Progress {
     pub tokens: u64,
     /// Seconds of training, over all resumes.
     pub elapsed_s: f64,
+    /// What the text was called.
+    pub source: String,
+    /// Tokens of its training split: a resume on another text is refused.
+    pub train_tokens: u64,
     /// How it was trained.
     pub train: TrainConfig,
 }

@@ -36,6 +36,8 @@ fn progress(step: u64) -> Progress {
         last_eval: Some(step),
         tokens: 1 << 60,
         elapsed_s,
+        source: "a \"text\" called ※".into(),
+        train_tokens: 1 << 50,
         train,
     }
 }

@@ -64,7 +64,7 @@ impl Corpus {
         let mut texts = Vec::new();
         match input {
             Input::TinyShakespeare => texts.push(Text {
-                name: "Tiny Shakespeare".into(),
+                name: super::TINY_SHAKESPEARE.into(),
                 place: Place::Embedded(TINY_SHAKESPEARE),
                 bytes: TINY_SHAKESPEARE.len() as u64,
             }),

@@ -30,6 +30,9 @@ pub use sampler::{WindowStream, fill, walk, window_start};
 pub use split::Split;
 pub use tokens::Tokens;
 
+/// What the built-in text is called.
+pub const TINY_SHAKESPEARE: &str = "Tiny Shakespeare";
+
 /// Random stream (see `model::INIT_STREAM`) for the windows of training batches.
 const TRAIN_STREAM: u32 = 2;
 /// Random stream for evaluation batches of the training split.

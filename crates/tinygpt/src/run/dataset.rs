@@ -2,14 +2,14 @@
 
 use super::{Run, Settings};
 use crate::checkpoint;
-use crate::data::{DataOptions, Dataset, Input};
+use crate::data::{DataOptions, Dataset, Input, TINY_SHAKESPEARE};
 use crate::error::{Error, Result};
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
 /// keeping. Either way in the tokens of the run's model.
 ///
 /// # Errors
-/// Token files that are damaged, or that another tokenizer wrote; a run without a checkpoint.
+/// Token files that are missing, damaged, or of another tokenizer; a run without a checkpoint.
 pub fn dataset(
     run: &Run,
     settings: &Settings,
@@ -18,6 +18,12 @@ pub fn dataset(
     // Not made anew from the text: a run that started from other weights has their vocabulary.
     let vocabulary = checkpoint::read_tokenizer(&run.model()?)?;
     if !run.data().exists() {
+        let source = checkpoint::read_progress(&run.newest()?)?.map(|progress| progress.source);
+        if let Some(source) = source.filter(|source| source != TINY_SHAKESPEARE) {
+            let problem = format!("the tokens of {source} are gone");
+            return Err(Error::data(run.data().display().to_string(), problem)
+                .with_hint("start a new run from the text, with --init-from this one"));
+        }
         let options = DataOptions { vocabulary, ..data_options(settings) };
         return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
@@ -47,9 +53,10 @@ pub fn data_options(settings: &Settings) -> DataOptions {
 mod tests {
     use super::*;
     use crate::config::GptConfig;
-    use crate::model::{Params, Tensors};
+    use crate::model::{Gpt, Params, Tensors};
     use crate::run::Layers;
     use crate::tokenizer::Tokenizer;
+    use crate::train::Trainer;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -97,5 +104,25 @@ mod tests {
         prepared("abc").unwrap();
         let error = prepared("abcd").unwrap_err();
         assert!(error.to_string().contains("not those of the run's model"), "{error}");
+    }
+
+    #[test]
+    fn a_run_whose_own_tokens_are_gone_is_not_taken_for_one_on_the_built_in_text() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = folder.path().join("my.txt");
+        std::fs::write(&text, "to be or not to be, that is the question\n".repeat(9)).unwrap();
+        let tokenizer = Tokenizer::Byte;
+        let (run, settings) = run_of(&tokenizer, folder.path());
+        let options = DataOptions { tokenizer: tokenizer.kind(), ..data_options(&settings) };
+        let data = Dataset::build(&Input::Paths(vec![text]), &options, None, &mut |_, _| {});
+        let config = GptConfig { n_layer: 1, n_embd: 4, block_size: 8, ..settings.model.clone() };
+        let gpt = Gpt::new(config, 1).unwrap();
+        let trainer = Trainer::new(gpt, data.unwrap(), settings.train.clone()).unwrap();
+        let (gpt, state) = trainer.state();
+        let json = tokenizer.to_json();
+        checkpoint::save(&run.last(), gpt.config(), gpt.params(), Some(&json), Some(state))
+            .unwrap();
+        let error = dataset(&run, &settings, &mut |_, _| {}).unwrap_err().to_string();
+        assert!(error.contains("my.txt") && error.contains("gone"), "{error}");
     }
 }

@@ -47,6 +47,8 @@ impl Trainer {
             last_eval: None,
             tokens: 0,
             elapsed_s: 0.0,
+            source: data.source.clone(),
+            train_tokens: data.train.len() as u64,
             train: config.clone(),
         };
         Self::at(gpt, optimizer, data, config, progress)
@@ -55,9 +57,15 @@ impl Trainer {
     /// A trainer that goes on from a checkpoint, under a possibly changed configuration.
     ///
     /// # Errors
-    /// As for [`new`](Self::new).
+    /// As for [`new`](Self::new); data of another length than the checkpoint's.
     pub fn resume(gpt: Gpt, state: TrainState, data: Dataset, config: TrainConfig) -> Result<Self> {
         let TrainState { progress, exp_avg, exp_avg_sq } = state;
+        let (found, expected) = (data.train.len() as u64, progress.train_tokens);
+        if found != expected {
+            let problem = format!("{found} training tokens, the run had {expected}");
+            return Err(Error::data(data.source, problem)
+                .with_hint("a run goes on with its own text; --init-from starts a new one"));
+        }
         let optimizer = AdamW::resumed(exp_avg, exp_avg_sq, progress.step);
         let progress = Progress { train: config.clone(), ..progress };
         Self::at(gpt, optimizer, data, config, progress)
