@@ -4,8 +4,8 @@
 //! All that is said of parameters is a walk over the table in `tinygpt::model::tensors`.
 
 use indicatif::{HumanBytes, HumanCount};
-use tinygpt::GptConfig;
 use tinygpt::model::{Spec, Tensors};
+use tinygpt::{GptConfig, train::micro_batch};
 
 /// Bytes of an f32, and of a token id.
 const WIDTH: u64 = 4;
@@ -137,6 +137,9 @@ impl<'a> Anatomy<'a> {
         let kept = ACTIVATIONS.iter().fold(0u64, |sum, array| {
             sum.saturating_add(self.bytes(array).saturating_mul(self.kept(array) as u64))
         });
+        // Training takes a batch in parts.
+        let part = micro_batch(&GptConfig { block_size: *t, ..self.config.clone() }, *b);
+        let kept = kept / *b as u64 * part as u64;
         let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(*t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
         let bytes = |what: &str, n: u64, why: &str| line(what, &HumanBytes(n).to_string(), why);
@@ -152,7 +155,11 @@ impl<'a> Anatomy<'a> {
             bytes("  weights", weights, "4 bytes a parameter"),
             bytes("  gradients", weights, "as many"),
             bytes("  AdamW's moments", 2 * weights, "two for each parameter"),
-            bytes("  activations", kept, "what is kept above"),
+            bytes(
+                "  activations",
+                kept,
+                &format!("what is kept above, of {part} sequences at a time"),
+            ),
             bytes("memory to sample", weights.saturating_add(cache), "weights, and:"),
             bytes("  keys and values", cache, "2 L T C numbers"),
         ];

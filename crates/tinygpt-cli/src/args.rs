@@ -9,7 +9,7 @@ use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
 use tinygpt::{Cpu, Isa};
 
-/// The words typed, with `_` made `-` in the names of long flags.
+/// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made `--flag=true`.
 pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut flags_ended = false;
     let normal = |word: OsString| {
@@ -22,7 +22,26 @@ pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
             _ => word,
         }
     };
-    words.map(normal).collect()
+    let mut joined: Vec<OsString> = Vec::new();
+    for word in words.map(normal) {
+        let truth = ["true", "false", "True", "False"].iter().any(|value| word == *value);
+        match joined.last_mut() {
+            Some(flag) if truth && is_switch(flag) => {
+                flag.push("=");
+                flag.push(word);
+            }
+            _ => joined.push(word),
+        }
+    }
+    joined
+}
+
+/// Whether `word` is the flag of a setting that is true or false.
+fn is_switch(word: &OsString) -> bool {
+    let defaults = Settings::default().shown();
+    let name = word.to_str().and_then(|word| word.strip_prefix("--")).map(|n| n.replace('-', "_"));
+    let default = name.and_then(|name| defaults.get(name.as_str()).cloned());
+    default.is_some_and(|default| matches!(default.as_str(), "true" | "false"))
 }
 
 /// One flag for every setting, under its heading.
@@ -57,7 +76,11 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
             .value_parser(PossibleValuesParser::new(key.choices))
             .hide_possible_values(true)
     } else if matches!(default, "true" | "false") {
-        arg.value_name("true|false").num_args(0..=1).default_missing_value("true")
+        // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a TEXT.
+        arg.value_name("true|false")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
     } else {
         arg.value_name(if default.starts_with('"') { "PATH" } else { "N" })
     }
@@ -128,9 +151,11 @@ pub fn threads() -> Arg {
 
 const MOST_THREADS: usize = 1024;
 
-/// The processor with that many threads. `TINYGPT_ISA` names a lesser instruction set, for tests and
-/// bug reports.
+/// The processor with that many threads; 0 is as many as `RAYON_NUM_THREADS` says, or else as the
+/// machine allows. `TINYGPT_ISA` names a lesser instruction set, for tests and bug reports.
 pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
+    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
+    let threads = if threads == 0 { asked.unwrap_or(0) } else { threads };
     // More than any machine has: what they would cost in memory ends the program.
     if threads > MOST_THREADS {
         return Err(Failure::usage(format!("threads = {threads}: must be at most {MOST_THREADS}")));

@@ -51,6 +51,7 @@ fn program() -> Command {
         .about("A GPT from scratch: train it on a text, sample from it, look inside.")
         .after_help(FIRST_STEPS)
         .max_term_width(100)
+        .args_override_self(true)
         .subcommand_value_name("VERB")
         .subcommand_help_heading("Verbs")
         .disable_help_subcommand(true);

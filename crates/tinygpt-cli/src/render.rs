@@ -1,4 +1,5 @@
-//! From the trainer's events to text: nanoGPT's lines in a file or a pipe, a live bar on a terminal.
+//! From the trainer's events to text: nanoGPT's lines in a file or a pipe, a live bar on a
+//! terminal.
 //!
 //! `iter 10: loss 3.2439, time 123.45ms, ...` and `step 250: train loss 1.9000, val loss 2.0000`
 //! begin as nanoGPT's do, for everybody who has a script that reads those.

@@ -45,7 +45,9 @@ pub fn step(cpu: &Cpu, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], 
         let (w, m, v) =
             unsafe { (w.slice(part.clone()), m.slice(part.clone()), v.slice(part.clone())) };
         let dw = &dw[part];
-        dispatch!(isa, step_part, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper);
+        dispatch!(
+            isa, step_part, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper,
+        );
     };
     if n < 4096 { cpu.run_here(work) } else { cpu.run(work) }
 }

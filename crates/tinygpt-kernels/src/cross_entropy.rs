@@ -85,7 +85,10 @@ pub fn backward(
         // SAFETY: this worker alone has these rows.
         let d = unsafe { dlogits.slice(rows.start * v..rows.end * v) };
         let (lse, targets) = (&lse[rows.clone()], &targets[rows]);
-        dispatch!(isa, backward_rows, d: &mut [f32], lse: &[f32], targets: &[i32], scale: f32, v: usize);
+        dispatch!(
+            isa, backward_rows, d: &mut [f32], lse: &[f32], targets: &[i32], scale: f32,
+            v: usize,
+        );
     });
 }
 

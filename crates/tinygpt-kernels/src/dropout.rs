@@ -1,9 +1,11 @@
-//! Dropout whose mask is a function of its place, regenerated wherever it is needed and never stored.
+//! Dropout whose mask is a function of its place, regenerated wherever it is needed and never
+//! stored.
 //!
 //! The factor of element (row, col) is 0 or `1 / (1 - p)`, decided by 16 bits of
 //! `philox(seed, [group * 16 + lane, row, site, step])`: columns go in groups of 128, in which
 //! column `word * 16 + lane` has half `word % 2` of word `word / 2`. So sixteen neighbours are
-//! sixteen lanes, and every instruction set makes the same mask. Derivation: `docs/math/dropout.md`.
+//! sixteen lanes, and every instruction set makes the same mask. Derivation:
+//! `docs/math/dropout.md`.
 //!
 //! Source: Srivastava et al., "Dropout" (JMLR 2014), in the inverted form.
 

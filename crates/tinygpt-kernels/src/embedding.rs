@@ -7,8 +7,8 @@ use crate::par::{Cpu, Shared};
 /// ```text
 /// x[b, t, c] = wte[idx[b, t], c] + wpe[first + t, c]
 /// ```
-/// `x` (B, T, C) written; `idx` (B, T), `wte` (V, C), `wpe` (at least first + T, C) read. `first` is
-/// the position of t = 0. Panics when an id is V or more.
+/// `x` (B, T, C) written; `idx` (B, T), `wte` (V, C), `wpe` (at least first + T, C) read. `first`
+/// is the position of t = 0. Panics when an id is V or more.
 pub fn forward(
     cpu: &Cpu,
     x: &mut [f32],

@@ -32,7 +32,10 @@ pub fn forward(
         let (y, stat) = unsafe {
             (y.slice(rows.start * c..rows.end * c), stat.slice(2 * rows.start..2 * rows.end))
         };
-        dispatch!(isa, forward_rows, y: &mut [f32], stat: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>);
+        dispatch!(
+            isa, forward_rows, y: &mut [f32], stat: &mut [f32], x: &[f32], w: &[f32],
+            b: Option<&[f32]>,
+        );
     };
     if n * c < 4096 { cpu.run_here(work) } else { cpu.run(work) }
 }
@@ -105,7 +108,9 @@ pub fn backward(
         let stat = &stat[2 * rows.start..2 * rows.end];
         // SAFETY: this worker alone has these rows.
         let dx = unsafe { dx.slice(floats) };
-        dispatch!(isa, backward_rows, dx: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32], w: &[f32]);
+        dispatch!(
+            isa, backward_rows, dx: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32], w: &[f32],
+        );
     });
     let dw = Shared::of(dw);
     cpu.run(|worker| {
@@ -113,7 +118,10 @@ pub fn backward(
         // SAFETY: this worker alone has these columns.
         let dw = unsafe { dw.slice(cols.clone()) };
         let first = cols.start;
-        dispatch!(isa, backward_gain, dw: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32], first: usize, c: usize);
+        dispatch!(
+            isa, backward_gain, dw: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32],
+            first: usize, c: usize,
+        );
     });
     if let Some(db) = db {
         add_rows(cpu, db, dy, (n, c));

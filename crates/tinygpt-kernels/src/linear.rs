@@ -91,7 +91,8 @@ fn dot_rows<S: Simd>(s: S, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]
 /// dw[o, i] += Σ_n dy[n, o] x[n, i]
 /// db[o]    += Σ_n dy[n, o]
 /// ```
-/// `dx` (N, I) written; `dw` (O, I) and `db` (O) added to; `dy` (N, O), `x` (N, I), `w` (O, I) read.
+/// `dx` (N, I) written; `dw` (O, I) and `db` (O) added to; `dy` (N, O), `x` (N, I), `w` (O, I)
+/// read.
 pub fn backward(
     cpu: &Cpu,
     dx: &mut [f32],

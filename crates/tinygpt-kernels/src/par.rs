@@ -31,11 +31,13 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// `threads` workers in all, the caller among them; 0 means as many as the process may use.
+    /// `threads` workers in all, the caller among them; 0 means as many as the process may use. Fewer
+    /// where the system starts no more.
     pub fn new(threads: usize, isa: Isa) -> Self {
         let threads = if threads == 0 { available_threads() } else { threads };
-        let scratch = (0..threads).map(|_| UnsafeCell::default()).collect();
-        Self { isa, pool: Pool::new(threads), scratch, pack: RefCell::default() }
+        let pool = Pool::new(threads);
+        let scratch = (0..=pool.workers.len()).map(|_| UnsafeCell::default()).collect();
+        Self { isa, pool, scratch, pack: RefCell::default() }
     }
 
     /// Workers, the calling thread among them.
@@ -61,7 +63,7 @@ impl Cpu {
     }
 
     /// Runs `f` on the calling thread alone, for work too small to share.
-    pub(crate) fn run_here(&self, f: impl Fn(Worker)) {
+    pub(crate) fn run_here(&self, f: impl Fn(Worker) + Sync) {
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
         f(Worker { id: 0, count: 1, scratch });
@@ -166,8 +168,8 @@ struct Board {
     panicked: AtomicBool,
 }
 
-// SAFETY: `job` is written by the owner only when `busy` is 0 and read by workers only after they saw
-// the new `round`, which is stored after it.
+// SAFETY: `job` is written by the owner only when `busy` is 0 and read by workers only after they
+// saw the new `round`, which is stored after it.
 unsafe impl Sync for Board {}
 // SAFETY: the job pointer is only dereferenced while `Pool::run` keeps what it points to alive.
 unsafe impl Send for Board {}
@@ -255,10 +257,10 @@ impl Pool {
             done: Condvar::new(),
             panicked: AtomicBool::new(false),
         });
-        let workers = (1..threads).map(|id| {
+        let workers = (1..threads).map_while(|id| {
             let board = board.clone();
             let builder = std::thread::Builder::new().name(format!("tinygpt-{id}"));
-            builder.spawn(move || board.work(id)).expect("the system starts a thread")
+            builder.spawn(move || board.work(id)).ok()
         });
         Self { workers: workers.collect(), board }
     }
@@ -267,7 +269,8 @@ impl Pool {
         if self.workers.is_empty() {
             return f(0);
         }
-        // SAFETY: only the lifetime changes; `WaitForWorkers` keeps `f` borrowed until all are done.
+        // SAFETY: only the lifetime changes; `WaitForWorkers` keeps `f` borrowed until all are
+        // done.
         let job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(f) };
         // SAFETY: no worker is busy, so nobody reads the cell.
         unsafe { *self.board.job.get() = Some(job) };

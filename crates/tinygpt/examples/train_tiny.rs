@@ -1,4 +1,5 @@
-//! Trains a tiny model on Tiny Shakespeare for a few seconds: `cargo run --release --example train_tiny`.
+//! Trains a tiny model on Tiny Shakespeare for a few seconds: `cargo run --release --example
+//! train_tiny`.
 
 use std::ops::ControlFlow;
 use tinygpt::{

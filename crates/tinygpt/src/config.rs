@@ -132,7 +132,8 @@ pub struct TrainConfig {
     pub max_iters: u64,
     /// Sequences (of `block_size` tokens) in a micro-step.
     pub batch_size: usize,
-    /// Micro-steps whose gradients make one optimizer step; the result is that of the one big batch.
+    /// Micro-steps whose gradients make one optimizer step; the result is that of the one big
+    /// batch.
     pub gradient_accumulation_steps: usize,
     /// The highest learning rate.
     pub learning_rate: f64,

@@ -24,6 +24,12 @@ pub fn write_whole(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     written.map_err(Error::io("write", path))
 }
 
+/// A file's text, with U+FFFD where it is not UTF-8.
+pub(crate) fn read_lossy(path: &Path) -> Result<String> {
+    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Reads a text file of at most `most` bytes.
 ///
 /// # Errors

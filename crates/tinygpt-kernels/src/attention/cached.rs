@@ -4,7 +4,8 @@ use crate::par::{Cpu, Shared};
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 
-/// `y` (C) written; `q` (C), `keys` and `values` (T, C) read. The new position sees all T of them, its
+/// `y` (C) written; `q` (C), `keys` and `values` (T, C) read. The new position sees all T of
+/// them, its
 /// own key among them.
 pub fn forward(
     cpu: &Cpu,
@@ -26,7 +27,10 @@ pub fn forward(
             let at = head * d;
             let q = &q[at..at + d];
             let p = &mut *p;
-            dispatch!(isa, one_head, y: &mut [f32], p: &mut [f32], q: &[f32], keys: &[f32], values: &[f32], at: usize, t: usize, c: usize);
+            dispatch!(
+                isa, one_head, y: &mut [f32], p: &mut [f32], q: &[f32], keys: &[f32],
+                values: &[f32], at: usize, t: usize, c: usize,
+            );
         }
     };
     if t * c < 16_384 { cpu.run_here(work) } else { cpu.run(work) }

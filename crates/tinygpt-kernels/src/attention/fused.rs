@@ -1,9 +1,9 @@
 //! Attention that never holds T x T: per head, blocks of query rows against the keys they can see.
 //!
 //! A block's scores are finished before its softmax, so no rescaling is needed. Keys after the
-//! block's last query are never touched (3/8 of the square at T = 4 blocks); only the block on the diagonal
-//! is masked. The log-sum-exp of each row is kept, and the backward recomputes P from it.
-//! Work is shared out by (batch, head); within one, every sum runs in order.
+//! block's last query are never touched (3/8 of the square at T = 4 blocks); only the block on
+//! the diagonal is masked. The log-sum-exp of each row is kept, and the backward recomputes P from
+//! it. Work is shared out by (batch, head); within one, every sum runs in order.
 
 use super::{Dims, dot};
 use crate::dropout::{self, Mask, factors_len};
@@ -30,12 +30,16 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: 
             // SAFETY: each (batch, head) belongs to one worker.
             let lse = unsafe { lse.slice(index * t..(index + 1) * t) };
             let head = Head { qkv, index, dims, dropout };
-            dispatch!(isa, forward_head, y: Shared<'_, f32>, lse: &mut [f32], scratch: &mut [f32], head: Head<'_>);
+            dispatch!(
+                isa, forward_head, y: Shared<'_, f32>, lse: &mut [f32], scratch: &mut [f32],
+                head: Head<'_>,
+            );
         }
     });
 }
 
-/// `dqkv` (B, T, 3C) written; `dy` (B, T, C), `qkv` (B, T, 3C), `y` (B, T, C), `lse` (B, H, T) read.
+/// `dqkv` (B, T, 3C) written; `dy` (B, T, C), `qkv` (B, T, 3C), `y` (B, T, C), `lse` (B, H, T)
+/// read.
 ///
 /// With `D[i] = dy[i] · y[i]`, which equals `Σ_j p[i, j] dp[i, j]`, a row of ds needs no other row:
 /// ```text
@@ -62,7 +66,10 @@ pub fn backward(
         let scratch = worker.scratch(room.backward_len());
         for index in heads {
             let head = Head { qkv, index, dims, dropout };
-            dispatch!(isa, backward_head, dqkv: Shared<'_, f32>, scratch: &mut [f32], dy: &[f32], y: &[f32], lse: &[f32], head: Head<'_>);
+            dispatch!(
+                isa, backward_head, dqkv: Shared<'_, f32>, scratch: &mut [f32], dy: &[f32],
+                y: &[f32], lse: &[f32], head: Head<'_>,
+            );
         }
     });
 }
@@ -81,7 +88,8 @@ impl<'a> Head<'a> {
         self.dims.2 / self.dims.3
     }
 
-    /// Where position `i` starts in a tensor of `parts * C` columns; `part` 0 queries, 1 keys, 2 values.
+    /// Where position `i` starts in a tensor of `parts * C` columns; `part` 0 queries, 1 keys, 2
+    /// values.
     fn at(&self, i: usize, part: usize, parts: usize) -> usize {
         let (_, t, c, h) = self.dims;
         (self.index / h * t + i) * parts * c + part * c + self.index % h * self.d()
@@ -89,7 +97,7 @@ impl<'a> Head<'a> {
 
     /// Positions from `i` on, as rows of D: queries, keys or values.
     fn rows(&self, i: usize, part: usize) -> Mat<'a> {
-        Mat::strided(&self.qkv[self.at(i, part, 3)..], 3 * self.dims.2)
+        Mat::rows(&self.qkv[self.at(i, part, 3)..], 3 * self.dims.2)
     }
 }
 
@@ -181,7 +189,8 @@ fn forward_head<S: Simd>(s: S, y: Shared<f32>, lse: &mut [f32], scratch: &mut [f
         let i1 = (i0 + BLOCK).min(t);
         let q = head.rows(i0, 0);
         let seen = i1.next_multiple_of(width::<S>());
-        // SAFETY: `p` has BLOCK rows of `stride` >= `seen`; y's rows of this head are this worker's.
+        // SAFETY: `p` has BLOCK rows of `stride` >= `seen`; y's rows of this head are this
+        // worker's.
         unsafe {
             multiply(s, (p.as_mut_ptr(), room.stride), q, keys, (i1 - i0, d, seen), d, Start::Zero);
         }
@@ -193,7 +202,7 @@ fn forward_head<S: Simd>(s: S, y: Shared<f32>, lse: &mut [f32], scratch: &mut [f
                 scale_row(s, &mut row[..i + 1], factors);
             }
         }
-        let p = Mat::strided(p, room.stride);
+        let p = Mat::rows(p, room.stride);
         // SAFETY: these rows and columns of y belong to this (batch, head).
         unsafe {
             let to = y.ptr().add(head.at(i0, 0, 1));
@@ -202,7 +211,8 @@ fn forward_head<S: Simd>(s: S, y: Shared<f32>, lse: &mut [f32], scratch: &mut [f
     }
 }
 
-/// Softmax of `scale * row` over its first `n` elements; the others become 0. Returns the log-sum-exp.
+/// Softmax of `scale * row` over its first `n` elements; the others become 0. Returns the
+/// log-sum-exp.
 #[inline(always)]
 fn softmax<S: Simd>(s: S, row: &mut [f32], n: usize, scale: f32) -> f32 {
     let whole = n / S::LANES * S::LANES;
@@ -272,7 +282,7 @@ fn backward_head<S: Simd>(
     for i0 in (0..t).step_by(BLOCK) {
         let i1 = (i0 + BLOCK).min(t);
         let (rows, seen) = (i1 - i0, i1.next_multiple_of(width::<S>()));
-        let (q, dy_block) = (head.rows(i0, 0), Mat::strided(&dy[head.at(i0, 0, 1)..], c));
+        let (q, dy_block) = (head.rows(i0, 0), Mat::rows(&dy[head.at(i0, 0, 1)..], c));
         pack(s, &mut queries[..d.next_multiple_of(width::<S>()) * rows], q, rows, d);
         pack(s, &mut dys[..d.next_multiple_of(width::<S>()) * rows], dy_block, rows, d);
         // SAFETY: `p` and `ds` have BLOCK rows of `stride` >= `seen`.
@@ -313,7 +323,7 @@ fn backward_head<S: Simd>(
             };
             backward_row(s, &mut p[at..at + seen], &mut ds[at..at + seen], factors, row);
         }
-        let (p, ds) = (Mat::strided(p, room.stride), Mat::strided(ds, room.stride));
+        let (p, ds) = (Mat::rows(p, room.stride), Mat::rows(ds, room.stride));
         // SAFETY: these rows and columns of dqkv belong to this (batch, head).
         unsafe {
             let to = |i, part| (dqkv.ptr().add(head.at(i, part, 3)), 3 * c);

@@ -1,14 +1,15 @@
-//! Causal multi-head attention: one to learn from ([`naive`]), one to train with ([`fused`]), one to
-//! generate with ([`cached`]).
+//! Causal multi-head attention: one to learn from ([`naive`]), one to train with ([`fused`]), one
+//! to generate with ([`cached`]).
 //!
 //! ```text
 //! s[b, h, i, j] = Σ_d q[b, i, h, d] k[b, j, h, d] / √D
 //! p[b, h, i, :] = softmax over the j that i may see (in the causal model, j <= i)
 //! y[b, i, h, d] = Σ_j factor[i, j] p[b, h, i, j] v[b, j, h, d]
 //! ```
-//! `factor` is dropout's. Queries, keys and values of all heads lie side by side in `qkv` (B, T, 3C);
-//! head h has columns `h D .. (h + 1) D` of each. Derivation: `docs/math/attention.md`. Sources: Vaswani et
-//! al., "Attention is all you need" (2017); the block-wise form after Dao et al., "FlashAttention" (2022).
+//! `factor` is dropout's. Queries, keys and values of all heads lie side by side in `qkv` (B, T,
+//! 3C); head h has columns `h D .. (h + 1) D` of each. Derivation: `docs/math/attention.md`.
+//! Sources: Vaswani et al., "Attention is all you need" (2017); the block-wise form after Dao et
+//! al., "FlashAttention" (2022).
 
 pub mod cached;
 pub mod fused;

@@ -62,8 +62,8 @@ pub fn forward(
 /// ds[i, j] = p[i, j] (dp[i, j] - Σ_j' p[i, j'] dp[i, j'])
 /// dq[i] = Σ_j ds[i, j] k[j] / √D                  dk[j] = Σ_i ds[i, j] q[i] / √D
 /// ```
-/// `dqkv` (B, T, 3C) written; `dy` (B, T, C), `qkv` (B, T, 3C), `p` (B, H, T, T) read. The mask needs no
-/// mention: where nothing was seen, p is 0 and so is ds.
+/// `dqkv` (B, T, 3C) written; `dy` (B, T, C), `qkv` (B, T, 3C), `p` (B, H, T, T) read. The mask
+/// needs no mention: where nothing was seen, p is 0 and so is ds.
 pub fn backward(
     dqkv: &mut [f32],
     dy: &[f32],

@@ -27,14 +27,9 @@ pub struct Mat<'a> {
 }
 
 impl<'a> Mat<'a> {
-    /// Rows of `width` elements one after the other.
+    /// Rows that start `width` elements apart.
     pub fn rows(data: &'a [f32], width: usize) -> Self {
         Self { data, row: width, col: 1 }
-    }
-
-    /// Rows that start `stride` elements apart.
-    pub fn strided(data: &'a [f32], stride: usize) -> Self {
-        Self::rows(data, stride)
     }
 
     /// Rows and columns exchanged.
@@ -104,7 +99,9 @@ pub fn product(
                 // SAFETY: each panel belongs to one worker.
                 let out = unsafe { packed.slice(at..at + width * depth) };
                 let cols = panel * width..n.min((panel + 1) * width);
-                dispatch!(isa, pack_panel, out: &mut [f32], b: Mat<'_>, cols: std::ops::Range<usize>);
+                dispatch!(
+                    isa, pack_panel, out: &mut [f32], b: Mat<'_>, cols: std::ops::Range<usize>,
+                );
             }
         });
         let packed = &pack[..panels * width * depth];

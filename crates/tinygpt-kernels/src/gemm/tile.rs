@@ -138,7 +138,8 @@ unsafe fn some_rows<S: Simd>(
 /// The innermost loop: R x (V vectors) accumulators in registers, one multiply-add each per k.
 ///
 /// # Safety
-/// `c` is valid for R rows of V vectors at `stride`; `a` for R rows and `depth` columns in `layout`.
+/// `c` is valid for R rows of V vectors at `stride`; `a` for R rows and `depth` columns in
+/// `layout`.
 #[inline(always)]
 unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     s: S,

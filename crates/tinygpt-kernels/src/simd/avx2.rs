@@ -153,7 +153,8 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn mul_wide(self, a: Self::U, b: Self::U) -> (Self::U, Self::U) {
         unsafe {
-            // `mul_epu32` multiplies the even lanes; the odd ones are shifted down for a second one.
+            // `mul_epu32` multiplies the even lanes; the odd ones are shifted down for a second
+            // one.
             let even = _mm256_mul_epu32(a, b);
             let odd = _mm256_mul_epu32(_mm256_srli_epi64::<32>(a), _mm256_srli_epi64::<32>(b));
             let high = _mm256_blend_epi32::<0b1010_1010>(_mm256_srli_epi64::<32>(even), odd);

@@ -23,7 +23,8 @@ pub(crate) fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     p = s.mul_add(p, r, s.splat(1.0));
     p = s.mul_add(p, r, s.splat(1.0));
     let result = s.mul(p, s.exp2_int(n));
-    // Below the range an exact zero. `min` takes its second operand for a NaN, whose sign says nothing.
+    // Below the range an exact zero. `min` takes its second operand for a NaN, whose sign says
+    // nothing.
     s.select_negative(s.min(s.add(x, s.splat(87.3)), s.splat(0.0)), s.splat(0.0), result)
 }
 

@@ -1,4 +1,5 @@
-//! Checkpoints as their users meet them: saved, killed, cut, renamed, and written by other programs.
+//! Checkpoints as their users meet them: saved, killed, cut, renamed, and written by other
+//! programs.
 
 use super::*;
 use crate::model::Tensors;

@@ -70,6 +70,9 @@ pub(super) fn logits(gpt: &mut Gpt, n: usize) {
 #[rustfmt::skip]
 pub(super) fn loss(gpt: &mut Gpt, targets: &[i32]) -> f64 {
     let (a, n, v) = (&mut gpt.acts, targets.len(), gpt.config.vocab_size);
-    cross_entropy::forward(&gpt.cpu, &mut a.losses, &mut a.logits_lse, &a.logits, targets, (n, v)); //                                                                                   (B, T)
-    a.losses.iter().map(|&loss| loss as f64).sum()
+    let (losses, lse) = (&mut a.losses, &mut a.logits_lse);
+    cross_entropy::forward(&gpt.cpu, losses, lse, &a.logits, targets, (n, v)); //           (B, T)
+    // Multiples of 2^-32 add up exactly, so that the sum does not depend on how a batch is cut.
+    const FINE: f64 = (1u64 << 32) as f64;
+    a.losses.iter().map(|&loss| (loss as f64 * FINE).round() / FINE).sum()
 }

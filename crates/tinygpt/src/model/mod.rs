@@ -58,7 +58,8 @@ impl Gpt {
     ///
     /// ```
     /// use tinygpt::{Gpt, GptConfig};
-    /// let config = GptConfig { vocab_size: 11, block_size: 8, n_layer: 2, n_head: 2, n_embd: 16, ..GptConfig::default() };
+    /// let config = GptConfig { vocab_size: 11, block_size: 8, n_layer: 2, n_head: 2, n_embd: 16,
+    /// ..GptConfig::default() };
     /// let mut gpt = Gpt::new(config, 1337)?;
     /// let (logits, loss) = gpt.forward(&[1, 2, 3, 4], Some(&[2, 3, 4, 5]), (1, 4))?;
     /// assert_eq!(logits.len(), 4 * 11); // (B, T, V)
@@ -71,14 +72,14 @@ impl Gpt {
         Self::with_params(config, params, Cpu::new(0, Isa::best()))
     }
 
-    /// A model of given parameters on a given processor. Panics when the parameters are not laid out
-    /// by the configuration's table.
+    /// A model of given parameters on a given processor. Panics when the parameters are not laid
+    /// out by the configuration's table.
     pub fn with_params(config: GptConfig, params: Params, cpu: Cpu) -> Result<Self> {
         config.check()?;
         let expected = Tensors::of(&config);
         assert!(params.table().iter().eq(expected.iter()), "parameters of another configuration");
-        // The unembedding's gradient has its own place even when tied, and joins the embedding's at the
-        // end: so the order of every sum is the same however the batch is cut.
+        // The unembedding's gradient has its own place even when tied, and joins the embedding's
+        // at the end: so the order of every sum is the same however the batch is cut.
         let table = Tensors::of(&GptConfig { tied: false, ..config.clone() });
         let grads = Params::zeros(Arc::new(table));
         let (acts, attention) = (Activations::default(), Attention::default());
@@ -116,7 +117,8 @@ impl Gpt {
         self.params.table().iter().map(|spec| spec.len()).sum()
     }
 
-    /// Logits (B, T, V) and, given targets (B, T), the mean loss over those that are not -1 (NaN when
+    /// Logits (B, T, V) and, given targets (B, T), the mean loss over those that are not -1 (NaN
+    /// when
     /// all are). No dropout.
     ///
     /// # Errors
@@ -147,10 +149,12 @@ impl Gpt {
         let valid = seen.targets.iter().filter(|&&target| target != -1).count();
         let scale = 1.0 / valid.max(1) as f32;
         backward::backward(self, &seen.idx, &seen.targets, scale, Dropout::NONE, seen.dims);
+        self.fold_tied_grads();
     }
 
-    /// Gradients, by [`Params::iter`]. Those of a tied unembedding are apart, under `lm_head.weight`,
-    /// until [`fold_tied_grads`](Self::fold_tied_grads).
+    /// Gradients, by [`Params::iter`]. After [`accumulate`](Self::accumulate), those of a tied
+    /// unembedding are still apart, under `lm_head.weight`; see
+    /// [`fold_tied_grads`](Self::fold_tied_grads).
     pub fn grads(&self) -> &Params {
         &self.grads
     }
@@ -167,8 +171,9 @@ impl Gpt {
         }
     }
 
-    /// Forward and backward over a part of a batch: adds `scale` times its gradient to the gradients,
-    /// and returns the sum of its losses. Allocates nothing once it has seen the largest (B, T).
+    /// Forward and backward over a part of a batch: adds `scale` times its gradient to the
+    /// gradients, and returns the sum of its losses. Allocates nothing once it has seen the
+    /// largest (B, T).
     ///
     /// # Errors
     /// As for [`forward`](Self::forward).
@@ -207,12 +212,30 @@ impl Gpt {
     }
 
     fn run_forward(&mut self, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
+        // A backward that was due for what is now overwritten would be wrong.
+        self.seen = None;
         forward::trunk(self, idx, drop, (b, t));
         forward::logits(self, b * t);
     }
 
     pub(crate) fn split_for_optimizer(&mut self) -> (&mut Params, &Params, &Cpu) {
         (&mut self.params, &self.grads, &self.cpu)
+    }
+
+    /// Whether every id is in the vocabulary.
+    pub(crate) fn check_ids(&self, idx: &[u32]) -> Result<()> {
+        let v = self.config.vocab_size;
+        match idx.iter().enumerate().find(|&(_, &id)| id as usize >= v) {
+            Some((at, id)) => {
+                Err(Error::data("idx", format!("token id {id} at offset {at} >= vocab_size {v}")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Marks the activations as someone else's: the next backward needs a forward of its own.
+    pub(crate) fn forget_forward(&mut self) {
+        self.seen = None;
     }
 
     fn check_batch(
@@ -229,12 +252,7 @@ impl Gpt {
         if b * t == 0 || idx.len() != b * t {
             return Err(Error::data("idx", format!("{} ids, expected {b} x {t} > 0", idx.len())));
         }
-        if let Some((at, id)) = idx.iter().enumerate().find(|&(_, &id)| id as usize >= v) {
-            return Err(Error::data(
-                "idx",
-                format!("token id {id} at offset {at} >= vocab_size {v}"),
-            ));
-        }
+        self.check_ids(idx)?;
         let Some(targets) = targets else { return Ok(()) };
         if targets.len() != b * t {
             let found = targets.len();

@@ -32,8 +32,8 @@ impl AdamW {
         Self { exp_avg, exp_avg_sq, steps, walk }
     }
 
-    /// One step on the gradients in `gpt`, first scaled down to a norm of `grad_clip` if they exceed
-    /// it. Returns the norm before that; when it is not finite, nothing is changed.
+    /// One step on the gradients in `gpt`, first scaled down to a norm of `grad_clip` if they
+    /// exceed it. Returns the norm before that; when it is not finite, nothing is changed.
     pub fn step(&mut self, gpt: &mut Gpt, config: &TrainConfig, lr: f64) -> f32 {
         gpt.fold_tied_grads();
         let (params, grads, cpu) = gpt.split_for_optimizer();

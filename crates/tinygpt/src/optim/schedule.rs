@@ -8,8 +8,8 @@ use crate::config::TrainConfig;
 /// else                  min_lr + (learning_rate - min_lr) (1 + cos(π r)) / 2,
 ///                       r = (it - warmup_iters) / (lr_decay_iters - warmup_iters)
 /// ```
-/// Constant without `decay_lr`. Defined for every checked configuration, also where warm-up and decay
-/// end together. Source: Loshchilov and Hutter, "SGDR" (2017), without restarts.
+/// Constant without `decay_lr`. Defined for every checked configuration, also where warm-up and
+/// decay end together. Source: Loshchilov and Hutter, "SGDR" (2017), without restarts.
 ///
 /// ```
 /// use tinygpt::{TrainConfig, optim::learning_rate};

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   runs/                     the folder of runs
-//!     latest                  the newest run: a link, or a file with its name where links cannot be
+//!     latest                  the newest run: a link, or a file with its name where links cannot
+//! be
 //!     NAME/  NAME-2/ ..       runs
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run

@@ -32,8 +32,8 @@ impl Record {
     }
 }
 
-/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns; one that
-/// could not be written (a full disk) comes with the next that can.
+/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns; one
+/// that could not be written (a full disk) comes with the next that can.
 #[derive(Debug)]
 pub struct Metrics {
     path: PathBuf,
@@ -51,8 +51,10 @@ impl Metrics {
     /// Goes on with the file of a run that resumes from the checkpoint of `step`.
     pub fn resume(path: &Path, step: u64) -> Result<Self> {
         let mut kept = String::new();
-        let records = if path.exists() { read(path)? } else { Vec::new() };
-        records.iter().filter(|record| record.known_at(step)).for_each(|r| kept += &line(r));
+        let text = if path.exists() { files::read_lossy(path)? } else { String::new() };
+        // A line that a power cut or an editor spoilt is no reason to lose the run.
+        let records = text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok());
+        records.filter(|record| record.known_at(step)).for_each(|r| kept += &line(&r));
         files::write_whole(path, kept)?;
         Self::append(path)
     }

@@ -1,8 +1,8 @@
 //! The loop of a run: steps, evaluations, checkpoints, and everything in the run's folder.
 //!
-//! **Order at each step**: evaluate if it is due; save; stop if it is time; then take the step. So a
-//! checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the lines
-//! that an uninterrupted one would have written.
+//! **Order at each step**: evaluate if it is due; save; stop if it is time; then take the step.
+//! So a checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the
+//! lines that an uninterrupted one would have written.
 
 use super::metrics::{self, Metrics, Record};
 use super::{Run, chart, samples};
@@ -42,11 +42,13 @@ pub enum Ending {
 /// The longest time between checkpoints, whatever `eval_interval` says.
 const AUTOSAVE: Duration = Duration::from_secs(300);
 
-/// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each evaluation.
+/// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each
+/// evaluation.
 /// `stop` is asked before every step.
 ///
 /// # Errors
-/// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last checkpoint
+/// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
+/// checkpoint
 /// that cannot be written.
 pub fn train(
     run: &Run,
@@ -80,6 +82,7 @@ pub fn train(
         let patience = trainer.config().patience;
         let impatient = patience > 0 && trainer.progress().stale_evals >= patience;
         if finished || impatient || stopped {
+            trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, true, on_event)?;
             return Ok(match (finished, impatient) {
@@ -89,6 +92,7 @@ pub fn train(
             });
         }
         if keeper.saved_at.elapsed() > AUTOSAVE {
+            trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, false, on_event)?;
         }
@@ -120,6 +124,8 @@ struct Keeper<'a> {
     run: &'a Run,
     metrics: Metrics,
     records: Vec<Record>,
+    /// The validation loss of what is in `best/`.
+    best_val_loss: Option<f32>,
     /// Whether this run has a checkpoint to fall back to.
     has_checkpoint: bool,
     /// The step of `last`, if this process saved it.
@@ -134,7 +140,7 @@ struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
-        let progress = trainer.progress();
+        let progress = trainer.progress().clone();
         let (path, step) = (run.metrics(), progress.step);
         let resumed = step > 0 || progress.last_eval.is_some();
         let metrics = if resumed {
@@ -147,6 +153,7 @@ impl<'a> Keeper<'a> {
         Ok(Self {
             records: metrics::read(&path)?,
             metrics,
+            best_val_loss: progress.best_val_loss,
             has_checkpoint: checkpoint::exists(&run.last()),
             saved_step: None,
             saved_at: Instant::now(),
@@ -168,7 +175,7 @@ impl<'a> Keeper<'a> {
     /// Writes all it can, and then says what it could not: a checkpoint is worth more than a chart.
     fn evaluation(
         &mut self,
-        trainer: &Trainer,
+        trainer: &mut Trainer,
         evaluation: Evaluation,
         text: Option<&str>,
     ) -> Result<()> {
@@ -177,10 +184,14 @@ impl<'a> Keeper<'a> {
         let sample = text.map(|text| samples::append(&self.run.samples(), evaluation.iter, text));
         let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
         let drawn = crate::files::write_whole(&self.run.chart(), svg);
-        // The last one after the best: it is what a resume starts from, and believes the best saved.
         let best = if evaluation.best { self.save(&self.run.best(), trainer) } else { Ok(()) };
-        let last = best.and_then(|()| self.save_last(trainer));
-        last.and(line).and(sample.unwrap_or(Ok(()))).and(drawn)
+        if best.is_err() {
+            // What counts is what is on the disk: the next model better than that is saved again.
+            trainer.set_best_val_loss(self.best_val_loss);
+        }
+        self.best_val_loss = trainer.progress().best_val_loss;
+        let last = self.save_last(trainer);
+        best.and(last).and(line).and(sample.unwrap_or(Ok(()))).and(drawn)
     }
 
     fn save_last(&mut self, trainer: &Trainer) -> Result<()> {
@@ -204,7 +215,8 @@ impl<'a> Keeper<'a> {
         )
     }
 
-    /// A failure to write ends the run only where there is nothing to fall back to, or nothing left to do.
+    /// A failure to write ends the run only where there is nothing to fall back to, or nothing
+    /// left to do.
     fn settle(
         &self,
         result: Result<()>,
@@ -360,12 +372,13 @@ mod tests {
     #[test]
     fn accumulation_is_the_one_big_batch_bit_for_bit() {
         let after = |batch_size, gradient_accumulation_steps| {
+            // 16 tokens each: more than are computed at a time.
             let train = TrainConfig { batch_size, gradient_accumulation_steps, ..settings() };
             let mut trainer = trainer(&train, 1);
             let losses: Vec<f32> = (0..3).map(|_| trainer.step().unwrap().loss).collect();
             (losses, trainer.gpt().params().data().to_vec())
         };
-        let big = after(8, 1);
-        assert!(big == after(2, 4) && big == after(1, 8), "accumulated otherwise");
+        let big = after(160, 1);
+        assert!(big == after(40, 4) && big == after(20, 8), "accumulated otherwise");
     }
 }

@@ -1,9 +1,9 @@
 //! One token at a time: keys and values of earlier positions are kept, so a new position costs one
 //! row instead of the whole context.
 //!
-//! Positions are absolute (`wpe`), so once the context is full every position moves by one with each new
-//! token and nothing kept is valid: from there on each token is a whole forward pass over the last
-//! block_size tokens, exactly as without a cache.
+//! Positions are absolute (`wpe`), so once the context is full every position moves by one with
+//! each new token and nothing kept is valid: from there on each token is a whole forward pass over
+//! the last block_size tokens, exactly as without a cache.
 
 use crate::model::{Dropout, Gpt, forward};
 use tinygpt_kernels::{Buffer, activation, attention::cached, embedding, layernorm, linear};

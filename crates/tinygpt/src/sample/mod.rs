@@ -20,7 +20,8 @@ impl Gpt {
     ///
     /// ```
     /// use tinygpt::{Gpt, GptConfig, Sampling};
-    /// let config = GptConfig { vocab_size: 11, block_size: 8, n_layer: 1, n_head: 2, n_embd: 16, ..GptConfig::default() };
+    /// let config = GptConfig { vocab_size: 11, block_size: 8, n_layer: 1, n_head: 2, n_embd: 16,
+    /// ..GptConfig::default() };
     /// let text = Gpt::new(config, 1337)?.generate(&[1, 2], 20, &Sampling::greedy())?;
     /// assert_eq!((text.len(), &text[..2]), (22, &[1, 2][..]));
     /// # Ok::<(), tinygpt::Error>(())
@@ -42,7 +43,8 @@ impl Gpt {
     /// `Break` ends the text after that token.
     ///
     /// # Errors
-    /// An empty `idx`, an id outside the vocabulary, settings that cannot work, logits that are not finite.
+    /// An empty `idx`, an id outside the vocabulary, settings that cannot work, logits that are
+    /// not finite.
     pub fn generate_with(
         &mut self,
         idx: &[u32],
@@ -50,16 +52,11 @@ impl Gpt {
         sampler: &mut Sampler,
         mut on_token: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Vec<u32>> {
-        let v = self.config().vocab_size;
         if idx.is_empty() {
             return Err(Error::data("idx", "has no token to go on from"));
         }
-        if let Some((at, id)) = idx.iter().enumerate().find(|&(_, &id)| id as usize >= v) {
-            return Err(Error::data(
-                "idx",
-                format!("token id {id} at offset {at} >= vocab_size {v}"),
-            ));
-        }
+        self.check_ids(idx)?;
+        self.forget_forward();
         let mut tokens = idx.to_vec();
         tokens.reserve(max_new_tokens.min(1 << 20));
         let mut cache = Cache::new(self);

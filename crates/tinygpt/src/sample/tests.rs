@@ -176,7 +176,8 @@ fn ids_that_only_pad_the_vocabulary_are_never_drawn() {
     let mut padded = params(&config());
     let wte = padded.table().wte.clone();
     let ln_f = padded.table().ln_f.bias.clone().unwrap();
-    // The last three ids get the highest scores: their rows are the constant direction that ln_f adds.
+    // The last three ids get the highest scores: their rows are the constant direction that ln_f
+    // adds.
     padded.get_mut(&wte)[tokenizer * 21..].fill(10.0);
     padded.get_mut(&ln_f).fill(1.0);
     let mut gpt = Gpt::with_params(config(), padded, Cpu::new(1, Isa::best())).unwrap();

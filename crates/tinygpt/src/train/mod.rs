@@ -1,13 +1,13 @@
 //! Training: draw windows, forward, backward, AdamW, and now and then an evaluation.
 //!
-//! A [`Trainer`] does one thing at a time when told to and keeps no files; `run` drives it and writes
-//! the run's folder. Every batch is a function of (seed, step), so a step after a resume is the step
-//! that would have come.
+//! A [`Trainer`] does one thing at a time when told to and keeps no files; `run` drives it and
+//! writes the run's folder. Every batch is a function of (seed, step), so a step after a resume is
+//! the step that would have come.
 
 mod report;
 
 use crate::checkpoint::{Progress, StateRef, TrainState};
-use crate::config::TrainConfig;
+use crate::config::{GptConfig, TrainConfig};
 use crate::data::{Dataset, Tokens, WindowStream, fill, walk, window_start};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, Gpt};
@@ -20,6 +20,12 @@ use std::time::Instant;
 const MICRO_BATCH_TOKENS: usize = 2048;
 /// Most floats of logits at a time.
 const MICRO_BATCH_LOGITS: usize = 1 << 26;
+
+/// How many sequences of block_size tokens are computed at a time, of `sequences` in a step.
+pub fn micro_batch(model: &GptConfig, sequences: usize) -> usize {
+    let tokens = MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / model.vocab_size);
+    (tokens / model.block_size).clamp(1, sequences.max(1))
+}
 
 /// A model in training.
 pub struct Trainer {
@@ -36,7 +42,8 @@ impl Trainer {
     /// A trainer at step 0.
     ///
     /// # Errors
-    /// A configuration that cannot work, a split shorter than the context, a vocabulary larger than the
+    /// A configuration that cannot work, a split shorter than the context, a vocabulary larger
+    /// than the
     /// model's.
     pub fn new(gpt: Gpt, data: Dataset, config: TrainConfig) -> Result<Self> {
         let optimizer = AdamW::new(&gpt);
@@ -88,9 +95,8 @@ impl Trainer {
             ));
         }
         data.check(gpt.config().block_size)?;
-        let (t, sequences) = (gpt.config().block_size, config.sequences_per_step());
-        let most = MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / v);
-        let room = (most / t).clamp(1, sequences) * t;
+        let part = micro_batch(gpt.config(), config.sequences_per_step());
+        let room = part * gpt.config().block_size;
         let (idx, targets) = (vec![0; room], vec![0; room]);
         Ok(Self { gpt, optimizer, data, config, progress, idx, targets })
     }
@@ -120,6 +126,11 @@ impl Trainer {
         &self.progress
     }
 
+    /// Takes the best validation loss to be `best`, when the model that had a better one is lost.
+    pub fn set_best_val_loss(&mut self, best: Option<f32>) {
+        self.progress.best_val_loss = best;
+    }
+
     /// What a checkpoint holds beside the model.
     pub fn state(&self) -> (&Gpt, StateRef<'_>) {
         let AdamW { exp_avg, exp_avg_sq, .. } = &self.optimizer;
@@ -129,8 +140,8 @@ impl Trainer {
     /// One optimizer step. The loss is that of the whole batch before the step.
     ///
     /// # Errors
-    /// [`Error::NotFinite`] when the loss or the gradient is not finite: the parameters are then those
-    /// before the step. A token file that cannot be read.
+    /// [`Error::NotFinite`] when the loss or the gradient is not finite: the parameters are then
+    /// those before the step. A token file that cannot be read.
     pub fn step(&mut self) -> Result<StepReport> {
         let started = Instant::now();
         let (step, t) = (self.progress.step, self.gpt.config().block_size);
@@ -174,8 +185,8 @@ impl Trainer {
         })
     }
 
-    /// The losses of both splits as they are now: over the same `eval_iters` random batches each time, or
-    /// over everything with `eval_full`. No dropout, and no training batch is disturbed.
+    /// The losses of both splits as they are now: over the same `eval_iters` random batches each
+    /// time, or over everything with `eval_full`. No dropout, and no training batch is disturbed.
     ///
     /// # Errors
     /// [`Error::NotFinite`]; a token file that cannot be read.
@@ -201,6 +212,19 @@ impl Trainer {
         self.progress.stale_evals = if best { 0 } else { self.progress.stale_evals + 1 };
         self.progress.last_eval = Some(step);
         Ok(Evaluation { iter: step, train_loss, val_loss, best })
+    }
+
+    /// Whether the model as it is now still computes: a step that was finite can leave weights that
+    /// are not worth replacing a checkpoint for.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] if the loss of one training window is not finite.
+    pub fn check_health(&mut self) -> Result<()> {
+        let t = self.gpt.config().block_size;
+        let (idx, targets) = (&mut self.idx[..t], &mut self.targets[..t]);
+        fill(&self.data.train, std::iter::once(0), idx, targets)?;
+        let loss = self.gpt.loss_sum(idx, targets, (1, t))? / t as f64;
+        finite("loss", loss as f32, self.progress.step)
     }
 
     fn split_loss(&mut self, stream: WindowStream) -> Result<f32> {
@@ -237,21 +261,26 @@ pub fn exact_loss(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<f32> {
     let t = gpt.config().block_size;
-    let part = (MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / gpt.config().vocab_size) / t).max(1);
-    let windows: Vec<_> = walk(tokens.len(), t).collect();
-    if windows.is_empty() {
+    let part = micro_batch(gpt.config(), usize::MAX);
+    let mut windows = walk(tokens.len(), t).peekable();
+    let total = windows.len() as u64;
+    if total == 0 {
         let found = tokens.len();
         return Err(Error::data("the split", format!("{found} tokens, a loss needs at least 2")));
     }
-    let (mut sum, mut done) = (0.0, 0);
-    // Windows of one length go together; only the last may be shorter.
-    for group in windows.chunk_by(|a, b| a.len() == b.len()).flat_map(|same| same.chunks(part)) {
-        let n: usize = group.iter().map(|window| window.len()).sum();
+    let (mut sum, mut group) = (0.0, Vec::with_capacity(part));
+    while let Some(window) = windows.next() {
+        let t = window.len();
+        group.push(window.start);
+        // Windows of one length go together; only the last may be shorter.
+        if group.len() < part && windows.peek().is_some_and(|next| next.len() == t) {
+            continue;
+        }
+        let n = group.len() * t;
         let (mut idx, mut targets) = (vec![0; n], vec![0; n]);
-        fill(tokens, group.iter().map(|window| window.start), &mut idx, &mut targets)?;
-        sum += gpt.loss_sum(&idx, &targets, (group.len(), n / group.len()))?;
-        done += group.len() as u64;
-        progress(done, windows.len() as u64);
+        fill(tokens, group.drain(..), &mut idx, &mut targets)?;
+        sum += gpt.loss_sum(&idx, &targets, (n / t, t))?;
+        progress(total - windows.len() as u64, total);
     }
     Ok((sum / (tokens.len() - 1) as f64) as f32)
 }

@@ -36,6 +36,7 @@ pub fn arguments(command: Command) -> Command {
                 .long("prompt")
                 .short('p')
                 .visible_alias("start")
+                .allow_hyphen_values(true)
                 .value_name("TEXT")
                 .help("The beginning; FILE:prompt.txt reads it from a file"),
             Arg::new("prompt-file")
@@ -63,6 +64,7 @@ pub fn arguments(command: Command) -> Command {
             whole::<u32>("num-samples", "1", "Texts to write"),
             Arg::new("stop")
                 .long("stop")
+                .allow_hyphen_values(true)
                 .value_name("TEXT")
                 .action(ArgAction::Append)
                 .help("End where this text appears; may be given several times"),

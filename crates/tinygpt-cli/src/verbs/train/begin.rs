@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io, mem};
 use tempfile::TempDir;
-use tinygpt::checkpoint::{Checkpoint, TrainState};
+use tinygpt::checkpoint::{self, Checkpoint, TrainState};
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
 use tinygpt::run::layers::Origin;
@@ -34,7 +34,8 @@ pub fn settings(matches: &ArgMatches) -> Result<Settings, Failure> {
     Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())
 }
 
-/// A new run, from new weights or from those at `--init-from`. Its folder is made last, when nothing
+/// A new run, from new weights or from those at `--init-from`. Its folder is made last, when
+/// nothing
 /// can go wrong any more.
 pub fn anew(
     matches: &ArgMatches,
@@ -191,9 +192,15 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
             "`tinygpt train TEXT --init-from RUN` starts a new run from a run's weights",
         ));
     }
-    let run =
-        Run::open(Path::new(RUNS), matches.get_one::<PathBuf>("resume").map(PathBuf::as_path))?;
-    let checkpoint = run.newest()?;
+    let typed = matches.get_one::<PathBuf>("resume").map(PathBuf::as_path);
+    if let Some(path) = typed.filter(|path| checkpoint::exists(path)) {
+        // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a run.
+        TrainState::load(path, Checkpoint::load(path)?.params.table())?;
+        return Err(Failure::usage(format!("{} is a checkpoint, not a run", path.display()))
+            .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
+    }
+    let run = Run::open(Path::new(RUNS), typed)?;
+    let newest = run.newest()?;
     let before = Layers { file: Some(run.config()), ..Layers::default() };
     let after = Layers { command_line: typed_settings(matches), ..before.clone() };
     let (before, settings) = (Settings::resolve(&before)?, Settings::resolve(&after)?);
@@ -212,22 +219,41 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
         return Err(Failure::usage("eval_only = true: there is no step to resume")
             .with_hint(format!("{eval}; --eval-only=false trains on")));
     }
-    let Checkpoint { config, params, .. } = Checkpoint::load(&checkpoint)?;
+    let Checkpoint { config, params, .. } = Checkpoint::load(&newest)?;
     let shape = GptConfig { dropout: settings.model.dropout, ..config };
     if shape != settings.model {
         return Err(Failure::from(Error::Checkpoint {
-            path: checkpoint,
+            path: newest,
             problem: "the model is not the one of the run's config.toml".into(),
             hint: Some("one of the two was changed by hand".into()),
         }));
     }
-    let state = TrainState::load(&checkpoint, params.table())?;
+    let state = TrainState::load(&newest, params.table())?;
     let mut bar = Bar::new("reading the text");
     let data = dataset(&run, &settings, &mut |done, all| bar.at(done, all));
     bar.finish();
     let data = data?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
-    tinygpt::files::write_whole(&run.config(), settings.to_toml())?;
+    tinygpt::files::write_whole(&run.config(), changed_lines(&run, &before, &settings)?)?;
     Ok(Begun { run, settings, trainer })
+}
+
+/// The run's config.toml with the lines of changed settings replaced: the others still say where their
+/// values first came from.
+fn changed_lines(run: &Run, before: &Settings, after: &Settings) -> Result<String, Failure> {
+    let old = fs::read_to_string(run.config()).map_err(|error| {
+        Failure::run(format!("cannot read {}: {error}", run.config().display()))
+    })?;
+    let new = after.to_toml();
+    fn key(line: &str) -> Option<&str> {
+        line.split(" = ").next()
+    }
+    let changes = diff(before, after);
+    let changed = changes.iter().map(|change| change.key.name);
+    let lines = old.lines().map(|line| {
+        let name = changed.clone().find(|name| key(line) == Some(name));
+        name.and_then(|name| new.lines().find(|line| key(line) == Some(name))).unwrap_or(line)
+    });
+    Ok(lines.map(|line| format!("{line}\n")).collect())
 }

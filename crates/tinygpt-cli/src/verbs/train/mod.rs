@@ -121,7 +121,8 @@ fn train(
         settings.run.sample_tokens,
         &|| signals.stop(),
         &mut |event| {
-            // A reader who has gone is no reason to stop training; the first other trouble is told at the end.
+            // A reader who has gone is no reason to stop training; the first other trouble is
+            // told at the end.
             let said = match event {
                 Event::Step(step) => renderer.step(step),
                 Event::Evaluation(evaluation) => {
