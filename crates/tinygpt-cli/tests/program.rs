@@ -94,7 +94,7 @@ fn flags_of_nanogpt_that_have_no_place_here_are_told_why() {
 fn bad_values_name_the_key_the_value_and_what_was_expected() {
     let message = refused(&["train", "--n_layer=six"]);
     assert!(message.contains("n_layer = \"six\": must be a whole number, 0 or more"), "{message}");
-    let message = refused(&["train", "--bias", "maybe"]);
+    let message = refused(&["train", "--bias=maybe"]);
     assert!(message.contains("bias = \"maybe\": must be true or false"), "{message}");
     let message = refused(&["train", "--n-head", "48", "--n-embd", "1600"]);
     assert!(message.contains("1600") && message.contains("48") && message.contains("50"));

@@ -14,8 +14,8 @@ fn a_finished_run_says_so_and_goes_on_when_told_for_how_long() {
     for change in [
         "max_iters 20 -> 30",
         "lr_decay_iters 20 -> 30",
-        "learning_rate 0.001 -> 0.01",
-        "min_lr 0.0001 -> 0.001",
+        "learning_rate 0.002 -> 0.01",
+        "min_lr 0.0002 -> 0.001",
     ] {
         assert!(said.err.contains(&format!("changed: {change}\n")), "{}", said.err);
     }
@@ -28,7 +28,7 @@ fn a_finished_run_says_so_and_goes_on_when_told_for_how_long() {
         let (_, lr) = line.unwrap().split_once("\"lr\":").unwrap();
         lr.split(',').next().unwrap().parse().unwrap()
     };
-    assert!(lr(19) < 0.001 && lr(20) > 0.002 && lr(29) < 0.004, "{} {} {}", lr(19), lr(20), lr(29));
+    assert!(lr(19) < 0.002 && lr(20) > 0.002 && lr(29) < 0.004, "{} {} {}", lr(19), lr(20), lr(29));
     assert!(place.read("runs/quick/config.toml").contains("max_iters = 30 "));
 }
 

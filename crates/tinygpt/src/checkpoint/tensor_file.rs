@@ -46,9 +46,11 @@ pub(super) fn write(
     let written = header.and_then(|header| {
         write_synced(path, |file| {
             // Blanks at its end bring the first tensor to a multiple of eight.
-            let length = header.len().next_multiple_of(LENGTH as usize);
-            file.write_all(&(length as u64).to_le_bytes())?;
-            file.write_all(format!("{header:length$}").as_bytes())?;
+            // Bytes, not characters, which `format!` would count.
+            let mut header = header.into_bytes();
+            header.resize(header.len().next_multiple_of(LENGTH as usize), b' ');
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(&header)?;
             let mut bytes = Vec::with_capacity(CHUNK);
             for (_, values) in parts.iter().flat_map(|(_, params)| params.iter()) {
                 for chunk in values.chunks(CHUNK / size_of::<f32>()) {

@@ -265,7 +265,7 @@ fn a_config_that_is_not_ours_or_not_whole_is_refused_by_key() {
         ("\"activation\": \"gelu\"", "\"activation\": \"relu\"", "relu"),
         ("\"bias\"", "\"n_inner\": 24, \"bias\"", "n_inner"),
         ("\"n_head\": 2", "\"n_head\": 4", "multiple of n_head = 4"),
-        ("\"n_layer\": 2", "\"n_layer\": 400000000", "has 28 tensors; n_layer = 400000000"),
+        ("\"n_layer\": 2", "\"n_layer\": 400000000", "n_layer = 400000000: must be at most 10000"),
         ("\"n_embd\": 6", "\"n_embd\": 40000", "found (5, 6)"),
         ("}", "", "is not valid"),
     ] {

@@ -177,7 +177,10 @@ impl Text {
 /// All `.txt` files below a folder, sorted by name, folder by folder.
 fn text_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
-    for entry in walkdir::WalkDir::new(folder).follow_links(true).sort_by_file_name() {
+    // A run's samples are no text to learn from.
+    let walk = walkdir::WalkDir::new(folder).follow_links(true).sort_by_file_name();
+    let walk = walk.into_iter().filter_entry(|entry| !entry.path().join("metrics.jsonl").is_file());
+    for entry in walk {
         let entry = entry.map_err(|error| {
             let path = error.path().unwrap_or(folder).to_owned();
             Error::io("read", &path)(error.into())

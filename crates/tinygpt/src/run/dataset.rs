@@ -28,6 +28,11 @@ pub fn dataset(
         return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
     let data = Dataset::open(&run.data())?;
+    if data.val.is_none() && settings.run.val_fraction > 0.0 {
+        let problem = format!("no val.bin, but val_fraction = {}", settings.run.val_fraction);
+        return Err(Error::data(data.source, problem)
+            .with_hint("start a new run from the text, with --init-from this one"));
+    }
     if vocabulary.is_some_and(|vocabulary| vocabulary != data.tokenizer) {
         let problem = "its tokens are not those of the run's model";
         return Err(Error::data(data.source, problem)

@@ -18,7 +18,7 @@
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::files;
-use std::fs;
+use std::fs::{self, File, TryLockError};
 use std::io::ErrorKind;
 use std::path::{Component, Path, PathBuf};
 
@@ -31,6 +31,8 @@ const METRICS: &str = "metrics.jsonl";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const DATA: &str = "data";
+/// The metrics of a run that was killed while it was made.
+const BEGUN: &str = "metrics.jsonl.tmp";
 /// What data/ can hold.
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
 
@@ -75,6 +77,7 @@ impl Run {
         Self::check_place(folder, overwrite)?;
         let run = Self { folder: folder.to_owned() };
         if is_run(folder) {
+            run.lock()?;
             run.remove_files()?;
         }
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
@@ -94,7 +97,10 @@ impl Run {
     pub fn check_place(folder: &Path, overwrite: bool) -> Result<()> {
         let taken = match fs::read_dir(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
-            entries => entries.map_err(Error::io("read", folder))?.next().is_some(),
+            // What a start that was killed at once leaves is no reason to refuse the folder.
+            entries => entries
+                .map_err(Error::io("read", folder))?
+                .any(|entry| entry.map_or(true, |entry| entry.file_name() != BEGUN)),
         };
         match (is_run(folder), overwrite) {
             (true, false) => Err(Error::checkpoint(folder, "there is a run already").with_hint(
@@ -113,6 +119,24 @@ impl Run {
                 }
                 None => Ok(()),
             },
+        }
+    }
+
+    /// Keeps other processes from training this run while the result lives.
+    ///
+    /// # Errors
+    /// [`Error::Checkpoint`] if one does already.
+    pub fn lock(&self) -> Result<Option<File>> {
+        // The folder itself: a file of its own would stay behind, and the others are replaced as
+        // wholes. Where a folder cannot be opened there is no lock.
+        let Ok(file) = File::open(&self.folder) else { return Ok(None) };
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => {
+                Err(Error::checkpoint(&self.folder, "another process is training this run")
+                    .with_hint("wait for it to end, or start a new run in another folder"))
+            }
+            // A file system that knows no locks is no reason not to train.
+            Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
         }
     }
 

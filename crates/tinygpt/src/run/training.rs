@@ -10,6 +10,7 @@ use crate::checkpoint;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::train::{Evaluation, StepReport, Trainer};
+use std::fs::File;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -122,6 +123,8 @@ pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
 /// Writes the folder.
 struct Keeper<'a> {
     run: &'a Run,
+    /// Two trainings in one folder would ruin each other's checkpoints.
+    _lock: Option<File>,
     metrics: Metrics,
     records: Vec<Record>,
     /// The validation loss of what is in `best/`.
@@ -140,6 +143,7 @@ struct Keeper<'a> {
 
 impl<'a> Keeper<'a> {
     fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
+        let lock = run.lock()?;
         let progress = trainer.progress().clone();
         let (path, step) = (run.metrics(), progress.step);
         let resumed = step > 0 || progress.last_eval.is_some();
@@ -161,6 +165,7 @@ impl<'a> Keeper<'a> {
             title: format!("{name}: {}", trainer.data().source),
             tokenizer_json: trainer.data().tokenizer.to_json(),
             vocab_size: trainer.gpt().config().vocab_size,
+            _lock: lock,
             run,
         })
     }
@@ -357,6 +362,20 @@ mod tests {
         assert!(error.to_string().contains("of step") && error.hint().is_some(), "{error}");
         checkpoint::Checkpoint::load(&run.best()).unwrap();
         checkpoint::Checkpoint::load(&run.last()).unwrap();
+    }
+
+    #[test]
+    fn a_run_in_training_is_refused_to_a_second_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run::create(folder.path(), "run").unwrap();
+        let held = run.lock().unwrap();
+        let error =
+            train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap_err();
+        assert!(error.to_string().contains("another process"), "{error}");
+        let error = Run::create_at(folder.path(), run.folder(), true).unwrap_err();
+        assert!(error.to_string().contains("another process"), "{error}");
+        drop(held);
+        train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a text begins with: typed, from a file, or piped in.
 
-use crate::{failure::Failure, out::tell};
+use crate::failure::Failure;
 use clap::ArgMatches;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,6 @@ pub fn prompt(matches: &ArgMatches) -> Result<String, Failure> {
         (None, None) if std::io::stdin().is_terminal() => Ok(String::new()),
         _ => {
             let (mut bytes, name) = (Vec::new(), "standard input");
-            tell("note: the prompt is read from standard input; --prompt TEXT gives one");
             let read = std::io::stdin().read_to_end(&mut bytes);
             read.map_err(|error| Failure::run(format!("cannot read {name}: {error}")))?;
             utf8(bytes, name)
