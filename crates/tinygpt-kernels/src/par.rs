@@ -54,11 +54,12 @@ impl Cpu {
     pub(crate) fn run(&self, f: impl Fn(Worker) + Sync) {
         let scratch = Shared::new(&self.scratch);
         let count = self.threads();
+        let taken = &AtomicUsize::new(0);
         self.pool.run(&|id| {
             // SAFETY: a worker takes only the buffer of its own id, and runs never overlap because
             // `Cpu` is not `Sync` (the cells see to that).
             let scratch = unsafe { &mut *scratch.get(id).get() };
-            f(Worker { id, count, scratch });
+            f(Worker { id, count, taken, scratch });
         });
     }
 
@@ -66,7 +67,7 @@ impl Cpu {
     pub(crate) fn run_here(&self, f: impl Fn(Worker) + Sync) {
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
-        f(Worker { id: 0, count: 1, scratch });
+        f(Worker { id: 0, count: 1, taken: &AtomicUsize::new(0), scratch });
     }
 }
 
@@ -80,10 +81,12 @@ impl std::fmt::Debug for Cpu {
 pub(crate) struct Worker<'a> {
     id: usize,
     count: usize,
+    /// How much of the work has been taken by workers that take what is next.
+    taken: &'a AtomicUsize,
     scratch: &'a mut Buffer,
 }
 
-impl<'a> Worker<'a> {
+impl Worker<'_> {
     /// This worker's part of `0..n`, in whole `unit`s except at the end.
     pub(crate) fn part(&self, n: usize, unit: usize) -> Range<usize> {
         let units = n.div_ceil(unit);
@@ -91,8 +94,15 @@ impl<'a> Worker<'a> {
         cut(self.id)..cut(self.id + 1)
     }
 
+    /// The next `unit` of `0..n` that nobody has taken yet: a worker that is slowed down by whatever
+    /// else the machine does then takes less of it.
+    pub(crate) fn take(&self, n: usize, unit: usize) -> Option<Range<usize>> {
+        let start = self.taken.fetch_add(unit, Relaxed);
+        (start < n).then(|| start..(start + unit).min(n))
+    }
+
     /// This worker's own memory: `len` floats with whatever was in them.
-    pub(crate) fn scratch(self, len: usize) -> &'a mut [f32] {
+    pub(crate) fn scratch(&mut self, len: usize) -> &mut [f32] {
         self.scratch.resize(len);
         self.scratch
     }
@@ -321,7 +331,15 @@ mod tests {
                         *x += 1.0;
                     }
                 });
-                assert!(hits.iter().all(|&x| x == 1.0), "{threads} threads, {n} elements");
+                cpu.run(|worker| {
+                    while let Some(part) = worker.take(n, 16) {
+                        // SAFETY: parts are disjoint.
+                        for x in unsafe { shared.slice(part) } {
+                            *x += 1.0;
+                        }
+                    }
+                });
+                assert!(hits.iter().all(|&x| x == 2.0), "{threads} threads, {n} elements");
             }
         }
     }

@@ -11,6 +11,7 @@ use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panel, width};
 use crate::par::{Cpu, Shared};
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
+use std::ops::Range;
 
 /// Query rows in a block.
 const BLOCK: usize = 64;
@@ -22,11 +23,10 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: 
     assert_eq!(c % h, 0, "{h} heads in {c} channels");
     let isa = cpu.isa();
     let (y, lse) = (Shared::of(y), Shared::of(lse));
-    cpu.run(|worker| {
-        let heads = worker.part(b * h, 1);
+    cpu.run(|mut worker| {
         let room = Room::new(crate::gemm::tile_width(isa), dims);
-        let scratch = worker.scratch(room.forward_len());
-        for index in heads {
+        while let Some(Range { start: index, .. }) = worker.take(b * h, 1) {
+            let scratch = worker.scratch(room.forward_len());
             // SAFETY: each (batch, head) belongs to one worker.
             let lse = unsafe { lse.slice(index * t..(index + 1) * t) };
             let head = Head { qkv, index, dims, dropout };
@@ -60,11 +60,10 @@ pub fn backward(
     assert_eq!((dy.len(), dqkv.len()), (y.len(), qkv.len()));
     let isa = cpu.isa();
     let dqkv = Shared::of(dqkv);
-    cpu.run(|worker| {
-        let heads = worker.part(b * h, 1);
+    cpu.run(|mut worker| {
         let room = Room::new(crate::gemm::tile_width(isa), dims);
-        let scratch = worker.scratch(room.backward_len());
-        for index in heads {
+        while let Some(Range { start: index, .. }) = worker.take(b * h, 1) {
+            let scratch = worker.scratch(room.backward_len());
             let head = Head { qkv, index, dims, dropout };
             dispatch!(
                 isa, backward_head, dqkv: Shared<'_, f32>, scratch: &mut [f32], dy: &[f32],

@@ -11,10 +11,10 @@
 mod pack;
 mod tile;
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, Shared, Worker};
 use crate::simd::{Simd, dispatch};
 pub(crate) use pack::pack_panel;
-use pack::pack_strips;
+use pack::{pack_strips, strips_len};
 use tile::TILE_ROWS;
 pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
 
@@ -59,10 +59,12 @@ pub enum Start<'a> {
     Add,
 }
 
-/// Most of k in one block: a packed panel of B then fits half of L1.
-const K_BLOCK: usize = 384;
-/// Rows of A in one block: with `K_BLOCK` columns they fit half of L2.
+/// Most of k in one block: a panel of B is then read from L2, which keeps up, and C is not read and
+/// written more often than need be.
+const K_BLOCK: usize = 768;
+/// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
+
 /// `C (m, n) = start + A (m, k) B (k, n)`, with C in rows of `n`.
 pub fn product(
     cpu: &Cpu,
@@ -107,21 +109,18 @@ pub fn product(
         let packed = &pack[..panels * width * depth];
         let a = Mat { data: &a.data[(k0 * a.col).min(a.data.len())..], ..a };
         let out = Shared::of(c);
-        cpu.run(|worker| {
-            let (rows, cols) = if by_rows {
-                (worker.part(m, TILE_ROWS), 0..n)
-            } else {
-                (0..m, worker.part(n, width))
-            };
-            if rows.is_empty() || cols.is_empty() {
-                return;
+        let (size, unit) = if by_rows { (m, ROW_BLOCK) } else { (n, width) };
+        cpu.run(|mut worker| {
+            while let Some(part) = worker.take(size, unit) {
+                let (rows, cols) = if by_rows { (part, 0..n) } else { (0..m, part) };
+                let job = Job { a, packed, depth, n, start, rows, cols };
+                let worker = &mut worker;
+                dispatch!(isa, multiply, out: Shared<'_, f32>, worker: &mut Worker<'_>, job: Job<'_>);
             }
-            let scratch = worker.scratch((ROW_BLOCK + TILE_ROWS) * depth);
-            let job = Job { a, packed, depth, n, start, rows, cols };
-            dispatch!(isa, multiply, out: Shared<'_, f32>, scratch: &mut [f32], job: Job<'_>);
         });
     }
 }
+
 /// One worker's part of a product over one block of k.
 struct Job<'a> {
     a: Mat<'a>,
@@ -132,8 +131,9 @@ struct Job<'a> {
     rows: std::ops::Range<usize>,
     cols: std::ops::Range<usize>,
 }
+
 #[inline(always)]
-fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
+fn multiply<S: Simd>(s: S, c: Shared<f32>, worker: &mut Worker, job: Job) {
     let width = width::<S>();
     let Job { a, packed, depth, n, .. } = job;
     let mut r0 = job.rows.start;
@@ -142,7 +142,8 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
         let block = if a.col == 1 {
             Left::InPlace(Mat { data: &a.data[r0 * a.row..], ..a })
         } else {
-            pack_strips::<S>(scratch, a, r0..r1, depth);
+            let scratch = worker.scratch(strips_len::<S>(r1 - r0, depth));
+            pack_strips(s, scratch, a, r0..r1, depth);
             Left::Strips(scratch)
         };
         let mut c0 = job.cols.start;
@@ -164,6 +165,7 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
         r0 = r1;
     }
 }
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -180,7 +182,7 @@ mod tests {
             (7, 17, 15),
             (13, 400, 33),
             (101, 5, 97),
-            (200, 800, 40),
+            (200, 1600, 40),
         ];
         for isa in Isa::available() {
             let cpu = Cpu::new(3, isa);

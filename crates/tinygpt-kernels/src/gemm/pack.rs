@@ -39,6 +39,7 @@ pub(crate) fn pack_panel<S: Simd>(s: S, out: &mut [f32], b: Mat, cols: std::ops:
 /// Packs rows `rows` of A, whose elements of one column lie together, to strips.
 #[inline(always)]
 pub(super) fn pack_strips<S: Simd>(
+    s: S,
     out: &mut [f32],
     a: Mat,
     rows: std::ops::Range<usize>,
@@ -46,15 +47,31 @@ pub(super) fn pack_strips<S: Simd>(
 ) {
     assert_eq!(a.row, 1, "only transposed matrices are packed");
     a.assert_holds(rows.end, depth);
-    let step = tile_rows::<S>();
+    let (step, strip) = (tile_rows::<S>(), strip_len::<S>(depth));
     for k in 0..depth {
-        let column = &a.data[k * a.col..][rows.clone()];
-        let whole = column.chunks_exact(step);
-        let (rest, last) = (whole.remainder(), whole.len());
-        for (strip, x) in whole.enumerate() {
-            // A length the compiler knows: a few moves instead of a call.
-            out[(strip * depth + k) * step..][..step].copy_from_slice(x);
+        let column = &a.data[k * a.col..][..rows.end];
+        let (mut at, mut to) = (rows.start, k * step);
+        while at + S::LANES <= rows.end {
+            // A whole vector is one move; what it has too many, the next k overwrites.
+            s.store(&mut out[to..], s.load(&column[at..]));
+            (at, to) = (at + step, to + strip);
         }
-        out[(last * depth + k) * step..][..rest.len()].copy_from_slice(rest);
+        while at < rows.end {
+            let some = step.min(rows.end - at);
+            out[to..to + some].copy_from_slice(&column[at..at + some]);
+            (at, to) = (at + step, to + strip);
+        }
     }
+}
+
+/// Floats of one strip: a tile's rows for each k, and room for the last vector's rest.
+#[inline(always)]
+pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
+    tile_rows::<S>() * depth + S::LANES
+}
+
+/// Floats of the strips of `rows` rows.
+#[inline(always)]
+pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
+    rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
 }

@@ -1,10 +1,14 @@
 //! The register tile: a few rows by two vectors of C, and all of one block of k.
 
+use super::pack::{strip_len, strips_len};
 use super::{Mat, Start};
 use crate::simd::{Isa, Simd, dispatch};
 
 /// Rows of a tile, for the widest kind.
 pub(super) const TILE_ROWS: usize = 6;
+/// Steps of k in one round of the innermost loop.
+const UNROLL: usize = 4;
+
 /// Columns of a register tile.
 pub(crate) fn tile_width(isa: Isa) -> usize {
     fn kernel<S: Simd>(_: S, out: &mut usize) {
@@ -20,10 +24,12 @@ pub(crate) fn tile_width(isa: Isa) -> usize {
 pub(crate) const fn width<S: Simd>() -> usize {
     if S::WIDE_TILE { 2 * S::LANES } else { S::LANES }
 }
+
 #[inline(always)]
 pub(super) const fn tile_rows<S: Simd>() -> usize {
     if S::WIDE_TILE { TILE_ROWS } else { 4 }
 }
+
 /// The left operand of a column of tiles.
 #[derive(Clone, Copy)]
 pub(crate) enum Left<'a> {
@@ -32,6 +38,7 @@ pub(crate) enum Left<'a> {
     /// Strips of a tile's rows; in a strip, the rows' elements of each k together.
     Strips(&'a [f32]),
 }
+
 /// Where a column of tiles writes: `rows` x `cols` of a matrix in rows of `stride`.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
@@ -57,7 +64,7 @@ pub(crate) unsafe fn column_of_tiles<S: Simd>(
     let (depth, step) = (panel.len() / width, tile_rows::<S>());
     match a {
         Left::InPlace(a) => a.assert_holds(out.rows, depth),
-        Left::Strips(strips) => assert!(out.rows.next_multiple_of(step) * depth <= strips.len()),
+        Left::Strips(strips) => assert!(strips_len::<S>(out.rows, depth) <= strips.len()),
     }
     debug_assert!(out.cols <= width);
     // A narrow tile is computed in a full one on the side.
@@ -84,10 +91,16 @@ pub(crate) unsafe fn column_of_tiles<S: Simd>(
                 unsafe { c.add(i * out.stride).copy_to(to.add(i * width), out.cols) };
             }
         }
+        if matches!(start, Start::Add) {
+            // A chain of multiply-adds cannot begin before its start value is there.
+            for next in rows..(2 * rows).min(out.rows - r) {
+                s.prefetch(c.wrapping_add(next * out.stride));
+            }
+        }
         let (from, layout) = match a {
             Left::InPlace(a) => (&a.data[r * a.row..], a),
             Left::Strips(strips) => {
-                let strip = &strips[r * depth..];
+                let strip = &strips[r / step * strip_len::<S>(depth)..];
                 (strip, Mat { data: strip, row: 1, col: step })
             }
         };
@@ -164,30 +177,63 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
         }
     }
     let mut b = panel.as_ptr();
-    // One pointer a row, one offset for all: the loop then does nothing but load and multiply.
-    let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
-    let mut at = 0;
-    for _ in 0..depth {
-        // SAFETY: k < depth, in the panel and in A.
-        unsafe {
-            let mut row = [s.splat(0.0); V];
-            for (v, row) in row.iter_mut().enumerate() {
-                *row = s.load_ptr(b.add(v * lanes));
+    // Besides loads and multiply-adds the two loops do next to nothing, because a neighbour on the
+    // same core (its other hyperthread) takes instruction slots, not multipliers.
+    if layout.row == 1 {
+        let mut column = a;
+        for _ in 0..depth {
+            // SAFETY: a column of A and a row of the panel, k < depth of them.
+            unsafe { multiply_add(s, &mut acc, b, |r| *column.add(r)) };
+            column = column.wrapping_add(layout.col);
+            b = b.wrapping_add(V * lanes);
+        }
+    } else {
+        assert_eq!(layout.col, 1, "rows or columns of A lie together");
+        // One pointer a row, hidden from the compiler, which would compute them again for each k.
+        let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
+        let rows = std::hint::black_box(rows);
+        let unrolled = depth / UNROLL * UNROLL;
+        for k in (0..unrolled).step_by(UNROLL) {
+            for k in k..k + UNROLL {
+                // SAFETY: as above.
+                unsafe { multiply_add(s, &mut acc, b, |r| *rows[r].add(k)) };
+                b = b.wrapping_add(V * lanes);
             }
-            for (r, acc) in acc.iter_mut().enumerate() {
-                let x = s.splat(*rows[r].add(at));
-                for (acc, row) in acc.iter_mut().zip(row) {
-                    *acc = s.mul_add(x, row, *acc);
-                }
-            }
-            b = b.add(V * lanes);
-            at += layout.col;
+        }
+        for k in unrolled..depth {
+            // SAFETY: as above.
+            unsafe { multiply_add(s, &mut acc, b, |r| *rows[r].add(k)) };
+            b = b.wrapping_add(V * lanes);
         }
     }
     for (r, acc) in acc.iter().enumerate() {
         for (v, acc) in acc.iter().enumerate() {
             // SAFETY: in the tile of C.
             unsafe { s.store_ptr(c.add(r * stride + v * lanes), *acc) };
+        }
+    }
+}
+
+/// One k: every row's element of A times the vectors at `b`.
+///
+/// # Safety
+/// `b` is valid for reading V vectors, and `a(r)` may be called for r < R.
+#[inline(always)]
+unsafe fn multiply_add<S: Simd, const R: usize, const V: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; R],
+    b: *const f32,
+    a: impl Fn(usize) -> f32,
+) {
+    let mut row = [s.splat(0.0); V];
+    for (v, row) in row.iter_mut().enumerate() {
+        // SAFETY: the caller's promise.
+        *row = unsafe { s.load_ptr(b.add(v * S::LANES)) };
+    }
+    for (r, acc) in acc.iter_mut().enumerate() {
+        let x = s.splat(a(r));
+        for (acc, row) in acc.iter_mut().zip(row) {
+            *acc = s.mul_add(x, row, *acc);
         }
     }
 }

@@ -67,6 +67,10 @@ impl Simd for Avx2 {
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F) {
         unsafe { _mm256_storeu_ps(p, x) }
     }
+    #[inline(always)]
+    fn prefetch(self, p: *const f32) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
 
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {

@@ -39,6 +39,8 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `p` is valid for writing `LANES` floats.
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F);
+    /// Asks for the cache line of `p`, which may be any address.
+    fn prefetch(self, p: *const f32);
 
     fn add(self, a: Self::F, b: Self::F) -> Self::F;
     fn sub(self, a: Self::F, b: Self::F) -> Self::F;

@@ -54,6 +54,8 @@ impl Simd for Portable {
         // SAFETY: the caller's promise; arrays of f32 need only the alignment of f32.
         unsafe { p.cast::<[f32; N]>().write(x) }
     }
+    #[inline(always)]
+    fn prefetch(self, _: *const f32) {}
 
     #[inline(always)]
     fn add(self, a: Self::F, b: Self::F) -> Self::F {
