@@ -7,7 +7,7 @@
 
 use super::{Dims, dot};
 use crate::dropout::{self, Mask, factors_len};
-use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panel, width};
+use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panels, width};
 use crate::par::{Cpu, Shared};
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
@@ -142,10 +142,8 @@ impl Room {
 /// Packs a (depth, cols) matrix to panels, one after the other.
 #[inline(always)]
 fn pack<S: Simd>(s: S, out: &mut [f32], b: Mat, depth: usize, cols: usize) {
-    let width = width::<S>();
-    for (panel, out) in out.chunks_exact_mut(width * depth).enumerate().take(cols.div_ceil(width)) {
-        pack_panel(s, out, b, panel * width..cols.min((panel + 1) * width));
-    }
+    let panels = cols.next_multiple_of(width::<S>()) * depth;
+    pack_panels(s, &mut out[..panels], b, 0..cols, depth);
 }
 
 /// `C (rows, cols) = start + A (rows, depth) B`, B in panels made for a depth of `packed_depth`.
@@ -282,8 +280,8 @@ fn backward_head<S: Simd>(
         let i1 = (i0 + BLOCK).min(t);
         let (rows, seen) = (i1 - i0, i1.next_multiple_of(width::<S>()));
         let (q, dy_block) = (head.rows(i0, 0), Mat::rows(&dy[head.at(i0, 0, 1)..], c));
-        pack(s, &mut queries[..d.next_multiple_of(width::<S>()) * rows], q, rows, d);
-        pack(s, &mut dys[..d.next_multiple_of(width::<S>()) * rows], dy_block, rows, d);
+        pack(s, queries, q, rows, d);
+        pack(s, dys, dy_block, rows, d);
         // SAFETY: `p` and `ds` have BLOCK rows of `stride` >= `seen`.
         unsafe {
             multiply(

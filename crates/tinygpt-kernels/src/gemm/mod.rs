@@ -13,7 +13,7 @@ mod tile;
 
 use crate::par::{Cpu, Shared, Worker};
 use crate::simd::{Simd, dispatch};
-pub(crate) use pack::pack_panel;
+pub(crate) use pack::pack_panels;
 use pack::{pack_strips, strips_len};
 use tile::TILE_ROWS;
 pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
@@ -64,6 +64,8 @@ pub enum Start<'a> {
 const K_BLOCK: usize = 768;
 /// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
+/// Panels of B that are packed together, so that reading goes along its rows.
+const PANELS_TOGETHER: usize = 12;
 
 /// `C (m, n) = start + A (m, k) B (k, n)`, with C in rows of `n`.
 pub fn product(
@@ -96,13 +98,14 @@ pub fn product(
         let packed = Shared::of(&mut pack[..panels * width * depth]);
         let b = Mat { data: &b.data[(k0 * b.row).min(b.data.len())..], ..b };
         cpu.run(|worker| {
-            for panel in worker.part(panels, 1) {
-                let at = panel * width * depth;
+            while let Some(part) = worker.take(panels, PANELS_TOGETHER) {
+                let cols = part.start * width..n.min(part.end * width);
+                let places = part.start * width * depth..part.end * width * depth;
                 // SAFETY: each panel belongs to one worker.
-                let out = unsafe { packed.slice(at..at + width * depth) };
-                let cols = panel * width..n.min((panel + 1) * width);
+                let out = unsafe { packed.slice(places) };
                 dispatch!(
-                    isa, pack_panel, out: &mut [f32], b: Mat<'_>, cols: std::ops::Range<usize>,
+                    isa, pack_panels, out: &mut [f32], b: Mat<'_>, cols: std::ops::Range<usize>,
+                    depth: usize,
                 );
             }
         });

@@ -4,33 +4,48 @@ use super::Mat;
 use super::tile::{tile_rows, width};
 use crate::simd::Simd;
 
-/// Packs columns `cols` of B to rows of a tile's width, the last ones filled up with zeros.
+/// Packs columns `cols` of B to panels: rows of a tile's width, the last panel's filled up with
+/// zeros.
 #[inline(always)]
-pub(crate) fn pack_panel<S: Simd>(s: S, out: &mut [f32], b: Mat, cols: std::ops::Range<usize>) {
+pub(crate) fn pack_panels<S: Simd>(
+    s: S,
+    out: &mut [f32],
+    b: Mat,
+    cols: std::ops::Range<usize>,
+    depth: usize,
+) {
     let width = width::<S>();
-    let depth = out.len() / width;
-    if cols.len() < width {
-        out.fill(0.0);
-    }
+    let panel = width * depth;
+    assert_eq!(out.len(), cols.len().div_ceil(width) * panel);
     b.assert_holds(depth, cols.end);
-    if b.col == 1 && cols.len() == width {
-        for (k, row) in out.chunks_exact_mut(width).enumerate() {
-            let from = &b.data[k * b.row + cols.start..][..width];
-            for at in (0..width).step_by(S::LANES) {
-                s.store(&mut row[at..], s.load(&from[at..]));
+    let narrow = cols.len() % width;
+    if narrow > 0 {
+        out[cols.len() / width * panel..].fill(0.0);
+    }
+    if b.col == 1 {
+        // Along the rows, as they lie in memory.
+        for k in 0..depth {
+            let row = &b.data[k * b.row..][cols.clone()];
+            let (mut at, mut to) = (0, k * width);
+            while at + width <= row.len() {
+                for at in (at..at + width).step_by(S::LANES) {
+                    s.store(&mut out[to + at % width..], s.load(&row[at..]));
+                }
+                (at, to) = (at + width, to + panel);
             }
-        }
-    } else if b.col == 1 {
-        for (k, row) in out.chunks_exact_mut(width).enumerate() {
-            row[..cols.len()].copy_from_slice(&b.data[k * b.row..][cols.clone()]);
+            if narrow > 0 {
+                out[to..to + narrow].copy_from_slice(&row[at..]);
+            }
         }
     } else {
         // Down each column: its elements lie together where B is a transposed matrix.
         for (j, col) in cols.enumerate() {
-            let column = &b.data[col * b.col..];
+            let (column, to) = (&b.data[col * b.col..], j / width * panel + j % width);
             for k in 0..depth {
-                // SAFETY: (depth - 1, cols.end - 1) is in `b`, and k * width + j in `out`.
-                unsafe { *out.get_unchecked_mut(k * width + j) = *column.get_unchecked(k * b.row) };
+                // SAFETY: (depth - 1, cols.end - 1) is in `b`, and the last place is in `out`.
+                unsafe {
+                    *out.get_unchecked_mut(to + k * width) = *column.get_unchecked(k * b.row);
+                }
             }
         }
     }

@@ -176,34 +176,21 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
             };
         }
     }
-    let mut b = panel.as_ptr();
-    // Besides loads and multiply-adds the two loops do next to nothing, because a neighbour on the
-    // same core (its other hyperthread) takes instruction slots, not multipliers.
-    if layout.row == 1 {
-        let mut column = a;
-        for _ in 0..depth {
-            // SAFETY: a column of A and a row of the panel, k < depth of them.
-            unsafe { multiply_add(s, &mut acc, b, |r| *column.add(r)) };
-            column = column.wrapping_add(layout.col);
-            b = b.wrapping_add(V * lanes);
-        }
-    } else {
-        assert_eq!(layout.col, 1, "rows or columns of A lie together");
-        // One pointer a row, hidden from the compiler, which would compute them again for each k.
-        let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * layout.row));
-        let rows = std::hint::black_box(rows);
-        let unrolled = depth / UNROLL * UNROLL;
-        for k in (0..unrolled).step_by(UNROLL) {
-            for k in k..k + UNROLL {
-                // SAFETY: as above.
-                unsafe { multiply_add(s, &mut acc, b, |r| *rows[r].add(k)) };
-                b = b.wrapping_add(V * lanes);
-            }
-        }
-        for k in unrolled..depth {
-            // SAFETY: as above.
-            unsafe { multiply_add(s, &mut acc, b, |r| *rows[r].add(k)) };
-            b = b.wrapping_add(V * lanes);
+    let Mat { row, col, .. } = layout;
+    // SAFETY: k < depth and r < R, so every element is one of A's; the panel is `depth` deep.
+    unsafe {
+        let b = panel.as_ptr();
+        if col == 1 {
+            // One pointer a row, hidden from the compiler, which would derive them anew at each k.
+            let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * row));
+            let rows = std::hint::black_box(rows);
+            chains::<S, R, V, UNROLL>(s, &mut acc, b, depth, |k, r| *rows[r].add(k));
+        } else if (row, col) == (1, tile_rows::<S>()) {
+            let strip = tile_rows::<S>();
+            chains::<S, R, V, UNROLL>(s, &mut acc, b, depth, |k, r| *a.add(k * strip + r));
+        } else {
+            assert_eq!(row, 1, "the rows or the columns of A lie together");
+            chains::<S, R, V, 1>(s, &mut acc, b, depth, |k, r| *a.add(k * col + r));
         }
     }
     for (r, acc) in acc.iter().enumerate() {
@@ -211,6 +198,34 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
             // SAFETY: in the tile of C.
             unsafe { s.store_ptr(c.add(r * stride + v * lanes), *acc) };
         }
+    }
+}
+
+/// `acc[r] += a(k, r) b[k]` for each k in order, `UNROLL` of them a round.
+///
+/// The loop does next to nothing but load and multiply, because a neighbour on the same core (its
+/// other hyperthread) takes instruction slots rather than multipliers.
+///
+/// # Safety
+/// `b` is valid for reading `depth` rows of V vectors; `a(k, r)` may be called for k < depth, r < R.
+#[inline(always)]
+unsafe fn chains<S: Simd, const R: usize, const V: usize, const UNROLL: usize>(
+    s: S,
+    acc: &mut [[S::F; V]; R],
+    b: *const f32,
+    depth: usize,
+    a: impl Fn(usize, usize) -> f32,
+) {
+    let whole = depth / UNROLL * UNROLL;
+    for k in (0..whole).step_by(UNROLL) {
+        for k in k..k + UNROLL {
+            // SAFETY: k < depth.
+            unsafe { multiply_add(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
+        }
+    }
+    for k in whole..depth {
+        // SAFETY: k < depth.
+        unsafe { multiply_add(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
     }
 }
 
