@@ -2,7 +2,12 @@
 
 use super::Mat;
 use super::tile::{tile_rows, width};
+use crate::buffer::LINE;
 use crate::simd::Simd;
+
+/// How many rows or columns before their turn their cache lines are asked for: these jumps from one
+/// to the next are too long for the processor to foresee.
+const AHEAD: usize = 4;
 
 /// Packs columns `cols` of B to panels: rows of a tile's width, the last panel's filled up with
 /// zeros.
@@ -26,8 +31,10 @@ pub(crate) fn pack_panels<S: Simd>(
         // Along the rows, as they lie in memory.
         for k in 0..depth {
             let row = &b.data[k * b.row..][cols.clone()];
+            let ahead = row.as_ptr().wrapping_add(AHEAD * b.row);
             let (mut at, mut to) = (0, k * width);
             while at + width <= row.len() {
+                s.prefetch(ahead.wrapping_add(at));
                 for at in (at..at + width).step_by(S::LANES) {
                     s.store(&mut out[to + at % width..], s.load(&row[at..]));
                 }
@@ -41,6 +48,10 @@ pub(crate) fn pack_panels<S: Simd>(
         // Down each column: its elements lie together where B is a transposed matrix.
         for (j, col) in cols.enumerate() {
             let (column, to) = (&b.data[col * b.col..], j / width * panel + j % width);
+            let ahead = column.as_ptr().wrapping_add(AHEAD * b.col);
+            for line in (0..depth * b.row).step_by(LINE) {
+                s.prefetch(ahead.wrapping_add(line));
+            }
             for k in 0..depth {
                 // SAFETY: (depth - 1, cols.end - 1) is in `b`, and the last place is in `out`.
                 unsafe {
