@@ -2,7 +2,7 @@
 
 use super::corpus::{Corpus, Input, Newline};
 use super::split::{Cutter, Split};
-use super::token_file::{TokenWriter, put, sibling};
+use super::token_writer::{TokenWriter, put, sibling};
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
 use crate::tokenizer::{Census, Tokenizer, TokenizerKind};

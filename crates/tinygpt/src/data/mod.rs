@@ -15,11 +15,12 @@
 //! Windows may cross from one file or document into the next, as in nanoGPT.
 
 mod corpus;
-mod dataset;
-mod sampler;
 mod split;
 mod token_file;
 mod tokens;
+mod token_writer;
+mod dataset;
+mod sampler;
 
 #[cfg(test)]
 mod tests;
