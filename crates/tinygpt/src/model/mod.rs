@@ -2,21 +2,23 @@
 //!
 //! Read `tensors.rs` (what there is), then `forward.rs` and `backward.rs` (what happens to it).
 
-mod activations;
-mod attention;
-mod backward;
-mod dropout;
-pub(crate) mod forward;
-pub mod reference;
 pub mod tensors;
+mod params;
+mod attention;
+mod dropout;
+mod activations;
+pub(crate) mod forward;
+mod backward;
+pub mod reference;
 
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
 use activations::Activations;
 pub use attention::Attention;
 pub use dropout::Dropout;
+pub use params::Params;
 use std::sync::Arc;
-pub use tensors::{Params, Spec, Tensors};
+pub use tensors::{Spec, Tensors};
 use tinygpt_kernels::{Cpu, Isa, activation::Kind};
 
 /// Random streams, one a purpose: no draw for one can move another. (2..=9 are the data's, 10 draws
@@ -118,8 +120,7 @@ impl Gpt {
     }
 
     /// Logits (B, T, V) and, given targets (B, T), the mean loss over those that are not -1 (NaN
-    /// when
-    /// all are). No dropout.
+    /// when all are). No dropout.
     ///
     /// # Errors
     /// `idx` or `targets` not B x T, T above block_size, an id or target outside the vocabulary.
