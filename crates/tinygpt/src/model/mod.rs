@@ -13,7 +13,7 @@ pub mod reference;
 
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
-use activations::Activations;
+pub(crate) use activations::Activations;
 pub use attention::Attention;
 pub use dropout::Dropout;
 pub use params::Params;
