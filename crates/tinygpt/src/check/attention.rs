@@ -1,19 +1,13 @@
 //! Who sees whom: causality, the order of the heads, and the two attentions being one.
 
-use super::start::Attend;
+use super::start::{Attend, naive};
 use super::{Batch, CHECK_STREAM, Row, difference};
 use crate::config::GptConfig;
 use crate::error::Result;
 use crate::model::{Attention, Gpt};
-use tinygpt_kernels::attention::{self, Dims};
-use tinygpt_kernels::dropout::Mask;
+use tinygpt_kernels::attention::Dims;
 use tinygpt_kernels::reference;
 use tinygpt_kernels::rng::Stream;
-
-/// The causal attention on the blackboard.
-pub(super) fn naive(y: &mut [f32], p: &mut [f32], qkv: &[f32], dims: Dims) {
-    attention::naive::forward(y, p, qkv, |i, j| j <= i, Mask::none(), dims);
-}
 
 /// Tokens that are changed, one at a time, spread over the context with the last among them.
 const TRIED: usize = 8;
@@ -122,15 +116,7 @@ mod tests {
     use tinygpt_kernels::{Cpu, Isa};
 
     fn subject() -> Subject {
-        let config = GptConfig {
-            vocab_size: 13,
-            block_size: 9,
-            n_layer: 2,
-            n_head: 3,
-            n_embd: 21,
-            ..GptConfig::default()
-        };
-        Subject::fresh(&config, Cpu::new(1, Isa::best())).unwrap()
+        Subject::fresh(&GptConfig::tiny(), Cpu::new(1, Isa::best())).unwrap()
     }
 
     #[test]
@@ -156,7 +142,7 @@ mod tests {
 
     #[test]
     fn heads_without_the_transpose_are_found_though_they_are_causal() {
-        let config = subject().config;
+        let config = GptConfig::tiny();
         let rows = head_order(&config, naive);
         assert!(rows.len() == 2 && rows.iter().all(|row| row.pass), "{rows:?}");
         assert!(!head_order(&config, untransposed)[0].pass);

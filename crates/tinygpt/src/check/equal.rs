@@ -110,15 +110,7 @@ mod tests {
     use tinygpt_kernels::Isa;
 
     fn subject(tied: bool) -> Subject {
-        let config = GptConfig {
-            vocab_size: 13,
-            block_size: 9,
-            n_layer: 2,
-            n_head: 3,
-            n_embd: 21,
-            tied,
-            ..GptConfig::default()
-        };
+        let config = GptConfig { tied, ..GptConfig::tiny() };
         Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap()
     }
 

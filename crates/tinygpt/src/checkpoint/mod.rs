@@ -17,9 +17,9 @@
 
 mod config_file;
 mod foreign;
-mod load;
-mod swap;
 mod tensor_file;
+mod swap;
+mod load;
 
 #[cfg(test)]
 mod tests;

@@ -69,9 +69,14 @@ impl Gpt {
     /// # Ok::<(), tinygpt::Error>(())
     /// ```
     pub fn new(config: GptConfig, seed: u64) -> Result<Self> {
+        Self::new_on(config, seed, Cpu::new(0, Isa::best()))
+    }
+
+    /// The same on a given processor.
+    pub fn new_on(config: GptConfig, seed: u64, cpu: Cpu) -> Result<Self> {
         config.check()?;
         let params = Params::init(Arc::new(Tensors::of(&config)), seed);
-        Self::with_params(config, params, Cpu::new(0, Isa::best()))
+        Self::with_params(config, params, cpu)
     }
 
     /// A model of given parameters on a given processor. Panics when the parameters are not laid
