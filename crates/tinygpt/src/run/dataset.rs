@@ -1,6 +1,7 @@
 //! The data a run was started with, found again.
 
-use super::{Run, Settings};
+use super::folder::Run;
+use super::settings::Settings;
 use crate::checkpoint;
 use crate::data::{DataOptions, Dataset, Input, TINY_SHAKESPEARE};
 use crate::error::{Error, Result};

@@ -6,7 +6,7 @@
 //!
 //! [`GptConfig`]: crate::GptConfig
 //! [`TrainConfig`]: crate::TrainConfig
-//! [`RunSettings`]: super::settings::RunSettings
+//! [`RunSettings`]: super::values::RunSettings
 
 /// The heading a key stands under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

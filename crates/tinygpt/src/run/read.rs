@@ -4,7 +4,7 @@
 //! and the line; none panics.
 
 use super::keys::{self, Key};
-use super::settings::Settings;
+use super::values::default_table;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -112,7 +112,7 @@ pub(super) fn typed_value(name: &str, text: &str) -> Result<Setting> {
 }
 
 fn default_of(key: &Key) -> Value {
-    Settings::default().values()[key.name].clone()
+    default_table()[key.name].clone()
 }
 
 /// `found` in the type of the key's default. A whole number is a number; 0, 1, True and False are

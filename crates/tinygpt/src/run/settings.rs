@@ -7,54 +7,15 @@
 use super::keys::{Group, KEYS, Key};
 use super::layers::{Origin, Stack};
 use super::read::{ConfigFile, preset_text, show, typed_value};
+use super::values::{RunSettings, default_table, defaults, table};
 use crate::config::{GptConfig, TrainConfig};
-use crate::data::{Newline, Split};
 use crate::error::{Error, Result};
-use crate::tokenizer::TokenizerKind;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use toml::{Table, Value};
 
 /// The preset of a run that names none.
 pub const DEFAULT_PRESET: &str = "quick";
-
-/// The settings of a run that neither shape the model nor train it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RunSettings {
-    /// What a token is.
-    pub tokenizer: TokenizerKind,
-    /// Share of the text that validates, in [0, 1).
-    pub val_fraction: f64,
-    /// Which share.
-    pub split: Split,
-    /// What becomes of `\r\n`.
-    pub newline: Newline,
-    /// Replace bytes that are not UTF-8 instead of refusing them.
-    pub lossy: bool,
-    /// Threads; 0 takes as many as the machine allows.
-    pub threads: usize,
-    /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
-    pub sample_tokens: usize,
-    /// Folder of the run; empty names it after the preset.
-    pub out_dir: String,
-}
-
-impl Default for RunSettings {
-    fn default() -> Self {
-        Self {
-            tokenizer: TokenizerKind::Char,
-            val_fraction: 0.1,
-            split: Split::Contiguous,
-            newline: Newline::Keep,
-            lossy: false,
-            threads: 0,
-            sample_tokens: 200,
-            out_dir: String::new(),
-        }
-    }
-}
 
 /// What the user gave: the layers above the defaults, lowest first.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +56,7 @@ impl Settings {
             .as_deref()
             .or(file.as_ref().and_then(|file| file.preset.as_deref()))
             .unwrap_or(DEFAULT_PRESET);
-        let mut stack = Stack::of(&Settings::default().values());
+        let mut stack = Stack::of(&default_table());
         let rows = ConfigFile::parse(preset_text(preset)?, &format!("preset {preset}"))?.settings;
         stack.lay(rows, Origin::Preset(preset.into()));
         if let (Some(file), Some(path)) = (&file, &layers.file) {
@@ -163,28 +124,17 @@ impl Settings {
         KEYS.iter().map(|key| (key.name, show(&values[key.name]))).collect()
     }
 
-    /// Through text, not `Value::try_from`, which would make 0.2f32 into 0.20000000298.
-    pub(super) fn values(&self) -> Table {
-        let texts = [
-            toml::to_string(&self.model),
-            toml::to_string(&self.train),
-            toml::to_string(&self.run),
-        ];
-        let text: String = texts.map(|text| text.expect("flat structs are TOML")).concat();
-        text.parse().expect("flat tables joined are a flat table")
+    fn values(&self) -> Table {
+        table((&self.model, &self.train, &self.run))
     }
 }
 
 impl Default for Settings {
     /// The defaults alone, without the default preset.
     fn default() -> Self {
-        Self {
-            preset: String::new(),
-            model: GptConfig { vocab_size: 0, ..Default::default() },
-            train: TrainConfig::default(),
-            run: RunSettings::default(),
-            origins: KEYS.iter().map(|key| (key.name, Origin::Default)).collect(),
-        }
+        let (model, train, run) = defaults();
+        let origins = KEYS.iter().map(|key| (key.name, Origin::Default)).collect();
+        Self { preset: String::new(), model, train, run, origins }
     }
 }
 
@@ -227,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_table_and_the_structs_hold_the_same_keys() {
-        let values = Settings::default().values();
+        let values = default_table();
         let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
         assert!(values.keys().all(|key| names.contains(&key.as_str())), "{values:?}");
         assert_eq!(values.len(), names.len());

@@ -4,53 +4,20 @@
 //! So a checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the
 //! lines that an uninterrupted one would have written.
 
-use super::metrics::{self, Metrics, Record};
-use super::{Run, chart, samples};
-use crate::checkpoint;
+use super::event::{Ending, Event};
+use super::folder::Run;
+use super::keeper::Keeper;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::train::{Evaluation, StepReport, Trainer};
-use std::fs::File;
+use crate::train::Trainer;
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// What a run tells as it goes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// A step was taken.
-    Step(&'a StepReport),
-    /// Both splits were evaluated.
-    Evaluation(&'a Evaluation),
-    /// What the model writes now.
-    Sample(&'a str),
-    /// Something could not be written; the run goes on and tries again at its next checkpoint.
-    Failed(&'a crate::Error),
-}
-
-/// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All steps are done.
-    Finished,
-    /// `patience` evaluations in a row were not better.
-    Patience,
-    /// It was asked to stop, and saved first.
-    Stopped,
-}
-
-/// The longest time between checkpoints, whatever `eval_interval` says.
-const AUTOSAVE: Duration = Duration::from_secs(300);
 
 /// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each
-/// evaluation.
-/// `stop` is asked before every step.
+/// evaluation. `stop` is asked before every step.
 ///
 /// # Errors
 /// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
-/// checkpoint
-/// that cannot be written.
+/// checkpoint that cannot be written.
 pub fn train(
     run: &Run,
     trainer: &mut Trainer,
@@ -92,7 +59,7 @@ pub fn train(
                 _ => Ending::Stopped,
             });
         }
-        if keeper.saved_at.elapsed() > AUTOSAVE {
+        if keeper.is_due() {
             trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, false, on_event)?;
@@ -120,131 +87,14 @@ pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
     Ok(tokenizer.decode(&ids[1..]))
 }
 
-/// Writes the folder.
-struct Keeper<'a> {
-    run: &'a Run,
-    /// Two trainings in one folder would ruin each other's checkpoints.
-    _lock: Option<File>,
-    metrics: Metrics,
-    records: Vec<Record>,
-    /// The validation loss of what is in `best/`.
-    best_val_loss: Option<f32>,
-    /// Whether this run has a checkpoint to fall back to.
-    has_checkpoint: bool,
-    /// The step of `last`, if this process saved it.
-    saved_step: Option<u64>,
-    saved_at: Instant,
-    /// Whether lines of steps could not be written, which is told once.
-    behind: bool,
-    title: String,
-    tokenizer_json: String,
-    vocab_size: usize,
-}
-
-impl<'a> Keeper<'a> {
-    fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
-        let lock = run.lock()?;
-        let progress = trainer.progress().clone();
-        let (path, step) = (run.metrics(), progress.step);
-        let resumed = step > 0 || progress.last_eval.is_some();
-        let metrics = if resumed {
-            samples::keep_until(&run.samples(), step)?;
-            Metrics::resume(&path, step)?
-        } else {
-            Metrics::create(&path)?
-        };
-        let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
-        Ok(Self {
-            records: metrics::read(&path)?,
-            metrics,
-            best_val_loss: progress.best_val_loss,
-            has_checkpoint: checkpoint::exists(&run.last()),
-            saved_step: None,
-            saved_at: Instant::now(),
-            behind: false,
-            title: format!("{name}: {}", trainer.data().source),
-            tokenizer_json: trainer.data().tokenizer.to_json(),
-            vocab_size: trainer.gpt().config().vocab_size,
-            _lock: lock,
-            run,
-        })
-    }
-
-    fn step(&mut self, report: StepReport) -> Result<()> {
-        self.records.push(Record::Step(report));
-        let written = self.metrics.step(&report);
-        let told = std::mem::replace(&mut self.behind, written.is_err());
-        if told { Ok(()) } else { written }
-    }
-
-    /// Writes all it can, and then says what it could not: a checkpoint is worth more than a chart.
-    fn evaluation(
-        &mut self,
-        trainer: &mut Trainer,
-        evaluation: Evaluation,
-        text: Option<&str>,
-    ) -> Result<()> {
-        self.records.push(Record::Evaluation(evaluation));
-        let line = self.metrics.evaluation(&evaluation);
-        let sample = text.map(|text| samples::append(&self.run.samples(), evaluation.iter, text));
-        let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
-        let drawn = crate::files::write_whole(&self.run.chart(), svg);
-        let best = if evaluation.best { self.save(&self.run.best(), trainer) } else { Ok(()) };
-        if best.is_err() {
-            // What counts is what is on the disk: the next model better than that is saved again.
-            trainer.set_best_val_loss(self.best_val_loss);
-        }
-        self.best_val_loss = trainer.progress().best_val_loss;
-        let last = self.save_last(trainer);
-        best.and(last).and(line).and(sample.unwrap_or(Ok(()))).and(drawn)
-    }
-
-    fn save_last(&mut self, trainer: &Trainer) -> Result<()> {
-        let step = trainer.progress().step;
-        if self.saved_step == Some(step) {
-            return Ok(());
-        }
-        self.save(&self.run.last(), trainer)?;
-        (self.saved_step, self.saved_at, self.has_checkpoint) = (Some(step), Instant::now(), true);
-        Ok(())
-    }
-
-    fn save(&self, folder: &Path, trainer: &Trainer) -> Result<()> {
-        let (gpt, state) = trainer.state();
-        checkpoint::save(
-            folder,
-            gpt.config(),
-            gpt.params(),
-            Some(&self.tokenizer_json),
-            Some(state),
-        )
-    }
-
-    /// A failure to write ends the run only where there is nothing to fall back to, or nothing
-    /// left to do.
-    fn settle(
-        &self,
-        result: Result<()>,
-        last: bool,
-        on_event: &mut dyn FnMut(Event),
-    ) -> Result<()> {
-        match result {
-            Err(error) if !last && self.has_checkpoint => {
-                on_event(Event::Failed(&error));
-                Ok(())
-            }
-            other => other,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::{self, Record};
     use super::*;
+    use crate::checkpoint;
     use crate::config::{GptConfig, TrainConfig};
     use crate::data::{DataOptions, Dataset, Input};
-    use crate::model::{Gpt, Params, Tensors};
-    use std::sync::Arc;
+    use crate::model::Gpt;
     use tinygpt_kernels::{Cpu, Isa};
 
     fn trainer(train: &TrainConfig, threads: usize) -> Trainer {
@@ -259,8 +109,7 @@ mod tests {
             dropout: 0.1,
             ..GptConfig::default()
         };
-        let params = Params::init(Arc::new(Tensors::of(&config)), train.seed);
-        let gpt = Gpt::with_params(config, params, Cpu::new(threads, Isa::best())).unwrap();
+        let gpt = Gpt::new_on(config, train.seed, Cpu::new(threads, Isa::best())).unwrap();
         Trainer::new(gpt, data, train.clone()).unwrap()
     }
 
