@@ -36,14 +36,13 @@ impl<'a> Anatomy<'a> {
     /// The page; `all` writes out every block, otherwise the first stands for them.
     pub fn page(&self, title: &str, all: bool) -> String {
         let Self { b, t, .. } = self;
-        format!(
-            "{title}\n\n{}\nPARAMETERS\n{}\n{}\nACTIVATIONS, B = {b} sequences of T = {t} tokens\n{}\nCOSTS\n{}",
-            self.dimensions(),
-            self.parameters(all),
-            self.groups(),
-            self.activations(),
-            self.costs(),
-        )
+        [
+            format!("{title}\n\n{}", self.dimensions()),
+            format!("PARAMETERS\n{}\n{}", self.parameters(all), self.groups()),
+            format!("ACTIVATIONS, B = {b} sequences of T = {t} tokens\n{}", self.activations()),
+            format!("COSTS\n{}", self.costs()),
+        ]
+        .join("\n")
     }
 
     fn dimensions(&self) -> String {
@@ -239,8 +238,8 @@ fn count(n: usize) -> String {
     HumanCount(n as u64).to_string()
 }
 
-/// As nanoGPT prints it: 10.65M.
-fn millions(n: usize) -> String {
+/// As nanoGPT prints a number of parameters: 10.65M.
+pub fn millions(n: usize) -> String {
     format!("{:.2}M", n as f64 / 1e6)
 }
 
@@ -276,18 +275,12 @@ pub fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: [bool; N]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tinygpt::{Layers, Settings};
 
     #[test]
     fn the_char_model_has_the_counts_that_nanogpt_prints() {
-        let config = GptConfig {
-            vocab_size: 65,
-            block_size: 256,
-            n_layer: 6,
-            n_head: 6,
-            n_embd: 384,
-            bias: false,
-            ..Default::default()
-        };
+        let layers = Layers { preset: Some("shakespeare-char".into()), ..Default::default() };
+        let config = GptConfig { vocab_size: 65, ..Settings::resolve(&layers).unwrap().model };
         let page = Anatomy::new(&config, 64, 256).page("char", false);
         for fact in [
             "10.75M parameters, 10.65M without positions",

@@ -1,15 +1,11 @@
 //! What a training says before its first step and after its last.
 
 use super::begin::Begun;
+use crate::anatomy::millions;
 use indicatif::{HumanBytes, HumanCount, HumanDuration};
 use std::time::Duration;
 use tinygpt::run::Ending;
 use tinygpt::{Evaluation, Gpt};
-
-/// nanoGPT's way to write a parameter count: without the position table, in millions.
-fn millions(count: usize) -> String {
-    format!("{:.2}M", count as f64 / 1e6)
-}
 
 /// So many of them.
 fn counted(n: usize, what: &str) -> String {
