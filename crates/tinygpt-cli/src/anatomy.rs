@@ -129,16 +129,20 @@ impl<'a> Anatomy<'a> {
     }
 
     fn costs(&self) -> String {
-        let Self { config: GptConfig { n_layer, n_embd, .. }, b, t, .. } = self;
+        let Self { config: &GptConfig { n_layer, n_embd, tied, .. }, b, t, .. } = self;
         let n = self.without_positions();
         let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * *t as f64;
         let weights = WIDTH * self.sum(|_| true) as u64;
+        // A tied head's gradient is kept apart from the embedding's until the step.
+        let apart = if tied { self.table.wte.len() } else { 0 };
+        let gradients = weights + WIDTH * apart as u64;
         let kept = ACTIVATIONS.iter().fold(0u64, |sum, array| {
             sum.saturating_add(self.bytes(array).saturating_mul(self.kept(array) as u64))
         });
         // Training takes a batch in parts.
         let part = micro_batch(&GptConfig { block_size: *t, ..self.config.clone() }, *b);
         let kept = kept / *b as u64 * part as u64;
+        let held = 3 * weights + gradients;
         let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(*t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
         let bytes = |what: &str, n: u64, why: &str| line(what, &HumanBytes(n).to_string(), why);
@@ -150,9 +154,9 @@ impl<'a> Anatomy<'a> {
                 "6 N + 12 L C T, forward and back; N without positions",
             ),
             line("work of a batch", &format!("{flops_a_batch:.2e} FLOPs"), "B T times that"),
-            bytes("memory to train", (4 * weights).saturating_add(kept), "about, the sum of:"),
+            bytes("memory to train", held.saturating_add(kept), "about, the sum of:"),
             bytes("  weights", weights, "4 bytes a parameter"),
-            bytes("  gradients", weights, "as many"),
+            bytes("  gradients", gradients, if tied { "as many, and V C" } else { "as many" }),
             bytes("  AdamW's moments", 2 * weights, "two for each parameter"),
             bytes(
                 "  activations",
@@ -283,6 +287,7 @@ mod tests {
         let config = GptConfig { vocab_size: 65, ..Settings::resolve(&layers).unwrap().model };
         let page = Anatomy::new(&config, 64, 256).page("char", false);
         for fact in [
+            "gradients        43.08 MB",
             "10.75M parameters, 10.65M without positions",
             "26 tensors, 10,740,096 parameters; none on 13 tensors, 4,992 parameters",
             "(64, 6, 256, 256)",
