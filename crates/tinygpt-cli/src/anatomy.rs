@@ -3,7 +3,7 @@
 //! Dimensions: B sequences of T tokens, width C, H heads of D = C/H, vocabulary V, L blocks.
 //! All that is said of parameters is a walk over the table in `tinygpt::model::tensors`.
 
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::{DecimalBytes, HumanCount};
 use tinygpt::model::{Spec, Tensors};
 use tinygpt::{GptConfig, train::micro_batch};
 
@@ -121,7 +121,7 @@ impl<'a> Anatomy<'a> {
                 0 => "-".into(),
                 n => format!("x {n}"),
             };
-            let each = HumanBytes(self.bytes(array)).to_string();
+            let each = DecimalBytes(self.bytes(array)).to_string();
             let shape = shape(&self.shape(array));
             row([array.name, array.dims, &shape, &each, &kept, array.note])
         }));
@@ -145,7 +145,7 @@ impl<'a> Anatomy<'a> {
         let held = 3 * weights + gradients;
         let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(*t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
-        let bytes = |what: &str, n: u64, why: &str| line(what, &HumanBytes(n).to_string(), why);
+        let bytes = |what: &str, n: u64, why: &str| line(what, &DecimalBytes(n).to_string(), why);
         let flops_a_batch = flops * *b as f64 * *t as f64;
         let rows = [
             line(

@@ -111,13 +111,13 @@ fn a_disk_that_fills_up_costs_no_checkpoint_and_no_line() {
     let at = place.at("disk");
     let Some(_disk) = SmallDisk::mount(&at, 1024) else { return };
     place.train("--out-dir disk/run").succeeded();
-    // Room for config.toml and some lines of metrics; a checkpoint of four files needs 28 KiB.
+    // Room for config.toml and some lines of metrics; a checkpoint of four files needs 29 kB.
     let _ = fs::write(at.join("filler"), vec![0; 2 << 20]);
     let filler = fs::File::options().write(true).open(at.join("filler")).unwrap();
     filler.set_len(filler.metadata().unwrap().len() - (20 << 10)).unwrap();
     drop(filler);
     let said = place.run("train --resume disk/run --max-iters 30");
-    assert!(said.err.contains("warning: disk/run: its disk has 20.00 KiB free"), "{}", said.err);
+    assert!(said.err.contains("warning: disk/run: its disk has 20.48 kB free"), "{}", said.err);
     assert!(said.err.contains("; training goes on and tries again"), "{}", said.err);
     let error = said.failed(1);
     assert!(error.contains("cannot write disk/run/"), "{error}");

@@ -2,7 +2,7 @@
 
 use super::begin::Begun;
 use crate::anatomy::millions;
-use indicatif::{HumanBytes, HumanCount, HumanDuration};
+use indicatif::{DecimalBytes, HumanCount, HumanDuration};
 use std::time::Duration;
 use tinygpt::run::Ending;
 use tinygpt::{Evaluation, Gpt};
@@ -67,7 +67,7 @@ pub fn opening(begun: &mut Begun) -> String {
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
     let processor = format!("{}, {isa}, f32", counted(threads, "thread"));
-    let disk = HumanBytes(disk_use(gpt));
+    let disk = DecimalBytes(disk_use(gpt));
     let kept = format!("{} (needs up to {disk} of disk)", run.folder().display());
     notices
         + &line("text", &text)
@@ -93,8 +93,8 @@ pub fn room(begun: &mut Begun) -> Option<String> {
         format!(
             "warning: {}: its disk has {} free, and checkpoints of this model take up to {}",
             folder.display(),
-            HumanBytes(free),
-            HumanBytes(needed)
+            DecimalBytes(free),
+            DecimalBytes(needed)
         )
     })
 }
