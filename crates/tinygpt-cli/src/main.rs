@@ -42,7 +42,8 @@ Start here:
   tinygpt info                         see every shape in the model
   tinygpt train my.txt --n-layer 6     your text, your model
 
-A flag may be written --n-layer 6, --n-layer=6 or --n_layer=6. `tinygpt VERB --help` explains a verb.";
+A flag may be written --n-layer 6, --n-layer=6 or --n_layer=6. \
+`tinygpt VERB --help` explains a verb.";
 
 /// The command line as a whole.
 fn program() -> Command {

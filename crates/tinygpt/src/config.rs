@@ -105,7 +105,8 @@ impl GptConfig {
                 format!("n_embd = {} must be a multiple of n_head = {}", self.n_embd, self.n_head),
             )
             .with_hint(format!(
-                "the nearest n_head that divides {} is {nearest}; n_head counts heads, n_layer counts blocks",
+                "the nearest n_head that divides {} is {nearest}; n_head counts heads, n_layer \
+                 counts blocks",
                 self.n_embd
             )));
         }

@@ -111,7 +111,10 @@ proptest! {
 
     #[test]
     fn any_bytes_are_read_as_the_standard_library_reads_them(
-        bytes in prop::collection::vec(prop_oneof![Just(b'a'), Just(0xe2), Just(0x82), 1u8..], 1..60)
+        bytes in prop::collection::vec(
+            prop_oneof![Just(b'a'), Just(0xe2), Just(0x82), 1u8..],
+            1..60,
+        )
     ) {
         let marks: [&[u8]; 3] = [&[0xff, 0xfe], &[0xfe, 0xff], &[0xef, 0xbb, 0xbf]];
         prop_assume!(!marks.iter().any(|mark| bytes.starts_with(mark)));
