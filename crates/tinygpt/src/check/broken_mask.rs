@@ -187,10 +187,9 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "half a minute: trains every variant; the default one is tested always"]
     fn every_kind_of_model_cheats_without_a_mask() {
+        // With the default kind above, every value of each of these keys.
         for kind in [
-            GptConfig { bias: false, ..GptConfig::default() },
             GptConfig { tied: false, activation: Activation::GeluTanh, ..GptConfig::default() },
             GptConfig { bias: false, activation: Activation::Silu, ..GptConfig::default() },
         ] {
