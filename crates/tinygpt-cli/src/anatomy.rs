@@ -129,9 +129,9 @@ impl<'a> Anatomy<'a> {
     }
 
     fn costs(&self) -> String {
-        let Self { config: &GptConfig { n_layer, n_embd, tied, .. }, b, t, .. } = self;
+        let &Self { config: &GptConfig { n_layer, n_embd, tied, .. }, b, t, .. } = self;
         let n = self.without_positions();
-        let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * *t as f64;
+        let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * t as f64;
         let weights = WIDTH * self.sum(|_| true) as u64;
         // A tied head's gradient is kept apart from the embedding's until the step.
         let apart = if tied { self.table.wte.len() } else { 0 };
@@ -140,13 +140,13 @@ impl<'a> Anatomy<'a> {
             sum.saturating_add(self.bytes(array).saturating_mul(self.kept(array) as u64))
         });
         // Training takes a batch in parts.
-        let part = micro_batch(&GptConfig { block_size: *t, ..self.config.clone() }, *b);
-        let kept = kept / *b as u64 * part as u64;
+        let part = micro_batch(&GptConfig { block_size: t, ..self.config.clone() }, b);
+        let kept = kept / b as u64 * part as u64;
         let held = 3 * weights + gradients;
-        let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(*t as u64);
+        let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
         let bytes = |what: &str, n: u64, why: &str| line(what, &DecimalBytes(n).to_string(), why);
-        let flops_a_batch = flops * *b as f64 * *t as f64;
+        let flops_a_batch = flops * b as f64 * t as f64;
         let rows = [
             line(
                 "work of a token",
