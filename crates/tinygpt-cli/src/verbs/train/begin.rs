@@ -194,8 +194,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let typed = matches.get_one::<PathBuf>("resume").map(PathBuf::as_path);
     if let Some(path) = typed.filter(|path| checkpoint::exists(path)) {
-        // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a
-        // run.
+        // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a run.
         TrainState::load(path, Checkpoint::load(path)?.params.table())?;
         return Err(Failure::usage(format!("{} is a checkpoint, not a run", path.display()))
             .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
@@ -240,8 +239,8 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     Ok(Begun { run, settings, trainer })
 }
 
-/// The run's config.toml with the lines of changed settings replaced: the others still say where
-/// their values first came from.
+/// The run's config.toml with the lines of changed settings replaced: the others still say where their
+/// values first came from.
 fn changed_lines(run: &Run, before: &Settings, after: &Settings) -> Result<String, Failure> {
     let old = fs::read_to_string(run.config()).map_err(|error| {
         Failure::run(format!("cannot read {}: {error}", run.config().display()))
