@@ -287,7 +287,7 @@ mod tests {
         let config = GptConfig { vocab_size: 65, ..Settings::resolve(&layers).unwrap().model };
         let page = Anatomy::new(&config, 64, 256).page("char", false);
         for fact in [
-            "gradients        43.08 MB",
+            "43.08 MB  as many, and V C",
             "10.75M parameters, 10.65M without positions",
             "26 tensors, 10,740,096 parameters; none on 13 tensors, 4,992 parameters",
             "(64, 6, 256, 256)",
