@@ -6,6 +6,7 @@ use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, train
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 use indicatif::HumanCount;
 use std::f64::consts::LN_2;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinygpt::checkpoint::read_progress;
@@ -105,9 +106,12 @@ fn measured(
         return Err(Failure::run(problem));
     }
     let (started, mut bar) = (Instant::now(), Bar::new(part));
-    let loss = exact_loss(&mut model.gpt, tokens, &mut |done, total| bar.at(done, total));
+    let loss = exact_loss(&mut model.gpt, tokens, &mut |done, total| {
+        bar.at(done, total);
+        ControlFlow::Continue(())
+    });
     bar.finish();
-    let (loss, seconds) = (loss?, started.elapsed().as_secs_f64());
+    let (loss, seconds) = (loss?.expect("nobody ends it"), started.elapsed().as_secs_f64());
     if !loss.is_finite() {
         let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";
         let what = format!("the loss of {}", model.path.display());

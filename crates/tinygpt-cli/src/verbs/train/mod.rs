@@ -83,8 +83,10 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         Some(settings) => begin::anew(matches, settings, &signals)?,
         None => begin::again(matches)?,
     };
-    let (done, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
-    if resumes && done >= all {
+    let progress = begun.trainer.progress();
+    let (done, all) = (progress.step, begun.trainer.config().max_iters);
+    // One that was stopped in its last evaluation has only that to do.
+    if resumes && done >= all && progress.last_eval == Some(done) {
         let longer = format!("raise it with --max-iters {}", 2 * done.max(1));
         return out.write(&format!("already at {done} of {all} steps (max_iters); {longer}\n"));
     }
@@ -134,6 +136,10 @@ fn train(
                 }
                 Event::Sample(text) => {
                     last_sample = text.into();
+                    Ok(())
+                }
+                Event::Progress { what, done, total } => {
+                    renderer.progress(what, done, total);
                     Ok(())
                 }
                 Event::Failed(error) => {
