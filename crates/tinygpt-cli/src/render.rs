@@ -83,6 +83,7 @@ impl<'a> Renderer<'a> {
     /// Anything else there is to say: a sample, where the run is kept.
     pub fn text(&mut self, text: &str) -> Outcome {
         match &self.bar {
+            _ if text.is_empty() => Ok(()),
             Some(bar) => bar.suspend(|| self.out.write(text)),
             None => self.out.write(text),
         }

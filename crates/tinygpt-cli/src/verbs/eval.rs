@@ -78,7 +78,9 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         };
         rows.push(measured(&mut model, part, tokens, bytes)?);
     }
-    let step = read_progress(&model.path)?.map(|at| format!(", step {}", HumanCount(at.step)));
+    // The weights are what counts: a training state that is damaged only leaves the step unsaid.
+    let progress = read_progress(&model.path).ok().flatten();
+    let step = progress.map(|at| format!(", step {}", HumanCount(at.step)));
     let v = model.gpt.config().vocab_size;
     out.write(&format!(
         "model   {}{}\ntext    {}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
@@ -137,7 +139,7 @@ fn measured(
 /// The text of the run that the model is of.
 fn own_text(model: &Trained) -> Result<Dataset, Failure> {
     let Some((run, settings)) = settings_of(&model.path)? else {
-        let problem = format!("{}: is not in a run, so its text is unknown", model.path.display());
+        let problem = format!("{} is not in a run, so its text is unknown", model.path.display());
         return Err(Failure::run(problem).with_hint("name a text: --text FILE"));
     };
     let mut bar = Bar::new("reading the text");

@@ -57,7 +57,7 @@ fn what_a_run_is_cannot_change_when_it_resumes() {
     place.write("my.txt", "another text");
     // A file after --resume is what to resume; before it, a text.
     assert!(place.run("train my.txt --resume").failed(2).contains("keeps its text"));
-    assert!(place.run("train --resume my.txt").failed(1).contains("my.txt: is no run"));
+    assert!(place.run("train --resume my.txt").failed(1).contains("my.txt is no run"));
 }
 
 #[test]

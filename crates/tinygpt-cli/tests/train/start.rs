@@ -44,7 +44,7 @@ fn a_run_in_the_way_is_replaced_only_when_asked_and_a_users_files_stay() {
     assert_eq!(place.read("out/metrics.jsonl"), before);
     let overwrite = "my.txt --out-dir out --overwrite --max-iters 2";
     let error = place.train(overwrite).failed(1);
-    assert!(error.contains("out/best/readme: is in the way"), "{error}");
+    assert!(error.contains("out/best/readme is in the way"), "{error}");
     assert_eq!(place.step_of("out/best"), 20);
     fs::remove_file(place.at("out/best/readme")).unwrap();
     place.train(overwrite).succeeded();

@@ -212,7 +212,7 @@ fn a_model_that_is_not_there_yet_or_not_whole_says_what_to_do() {
         assert!(message.contains(problem) && message.contains(name), "{message}");
     }
     std::fs::remove_file(place.path("words/tokenizer.json")).unwrap();
-    assert!(said("words").contains("words: has no tokenizer.json"));
+    assert!(said("words").contains("words has no tokenizer.json"));
     place.write("my.bin", b"PK\x03\x04\x00\x00\x00\x00\x00");
     assert!(said("my.bin").contains("hint: TinyGPT reads safetensors files"));
 }

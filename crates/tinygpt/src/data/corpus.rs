@@ -369,9 +369,12 @@ impl<'a> Reader<'a> {
                 self.replaced
             ));
         }
+        let name = &self.text.name;
+        let mut notices: Vec<_> =
+            notices.iter().map(|notice| format!("{name}: {notice}")).collect();
         if self.text.bytes == 0 {
-            notices.push("is empty".to_owned());
+            notices.push(format!("{name} is empty"));
         }
-        notices.iter().map(|notice| format!("{}: {notice}", self.text.name)).collect()
+        notices
     }
 }

@@ -5,7 +5,8 @@ use super::split::{Cutter, Split};
 use super::token_file::{TokenWriter, put, sibling};
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
-use crate::tokenizer::{Census, Tokenizer, TokenizerKind};
+use crate::files;
+use crate::tokenizer::{self, Census, Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -72,6 +73,8 @@ pub struct Dataset {
     pub tokenizer: Tokenizer,
     /// What the text is called.
     pub source: String,
+    /// How it became tokens; the defaults where that is not known.
+    pub options: DataOptions,
     /// What the user should know of the text, in whole sentences.
     pub notices: Vec<String>,
 }
@@ -137,7 +140,8 @@ impl Dataset {
             put(file, &path)?;
         }
         let (source, val_bytes) = (corpus.name(), val_bytes.unwrap_or(0));
-        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices })
+        let options = DataOptions { vocabulary: None, ..options.clone() };
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
     }
 
     /// Opens a folder that [`Dataset::build`] made. The tokens stay in their files.
@@ -152,12 +156,10 @@ impl Dataset {
         };
         let read = |name: &str| dir.join(name);
         let path = read("tokenizer.json");
-        let json = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(missing("tokenizer.json"));
-            }
-            json => json.map_err(Error::io("read", &path))?,
-        };
+        if !path.exists() {
+            return Err(missing("tokenizer.json"));
+        }
+        let json = files::read_text(&path, tokenizer::LONGEST_FILE)?;
         let tokenizer = Tokenizer::from_json(&json)?;
         let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
             let path = read(name);
@@ -166,7 +168,8 @@ impl Dataset {
         let (train, train_bytes) = tokens("train.bin")?.ok_or_else(|| missing("train.bin"))?;
         let (val, val_bytes) = tokens("val.bin")?.unzip();
         let val_bytes = val_bytes.unwrap_or(0);
-        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices: Vec::new() })
+        let (options, notices) = (DataOptions::default(), Vec::new());
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
     }
 
     /// Whether every split has a window of `block_size` tokens and the target after the last.

@@ -131,7 +131,7 @@ fn a_file_that_is_not_utf_8_is_told_the_byte_and_the_line() {
     bytes.extend(b"more");
     assert_has(
         &failure(build_text(&bytes, &everything_trains())),
-        &["text.txt: is not UTF-8: 0xFF at byte 1000 (line 69)", "iconv", "lossy"],
+        &["text.txt is not UTF-8: 0xFF at byte 1000 (line 69)", "iconv", "lossy"],
     );
     let lossy = DataOptions { lossy: true, ..everything_trains() };
     let dataset = build_text(&bytes, &lossy).unwrap();
@@ -229,7 +229,7 @@ fn files_are_joined_in_order_with_one_line_break_between() {
     assert_eq!(text_of(&dataset), "first\nsecond\nlast");
     assert_has(&dataset.source, &["z.TXT and 3 more"]);
     assert!(
-        dataset.notices.iter().any(|n| n.ends_with("c.txt: is empty")),
+        dataset.notices.iter().any(|n| n.ends_with("c.txt is empty")),
         "{:?}",
         dataset.notices
     );
@@ -242,7 +242,7 @@ fn files_are_joined_in_order_with_one_line_break_between() {
 fn files_that_cannot_be_used_are_named() {
     let folder = Folder::new(&[("empty.txt", b""), ("docs/readme.md", b"x")]);
     for (names, parts) in [
-        (vec!["empty.txt"], vec!["empty.txt: is empty"]),
+        (vec!["empty.txt"], vec!["empty.txt is empty"]),
         (vec!["none.txt"], vec!["cannot read", "none.txt"]),
         (vec!["docs"], vec!["docs: no .txt file in this folder"]),
         (vec![], vec!["no file was named"]),

@@ -62,7 +62,8 @@ impl Run {
                 made => made.map_err(Error::io("create", &folder))?,
             }
             files::write_whole(&folder.join(METRICS), "")?;
-            point_latest(runs, Path::new(&name))?;
+            // What a user put in its place is no reason not to train.
+            let _ = point_latest(runs, Path::new(&name));
             return Ok(Self { folder });
         }
         unreachable!("there is always another number")
@@ -103,9 +104,13 @@ impl Run {
                 .any(|entry| entry.map_or(true, |entry| entry.file_name() != BEGUN)),
         };
         match (is_run(folder), overwrite) {
-            (true, false) => Err(Error::checkpoint(folder, "there is a run already").with_hint(
-                "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
-            )),
+            (true, false) => {
+                let begun = Self { folder: folder.to_owned() }.newest().is_ok();
+                Err(Error::checkpoint(folder, "there is a run already").with_hint(match begun {
+                    true => "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
+                    false => "it has not saved a checkpoint yet: --overwrite starts it anew",
+                }))
+            }
             (false, _) if taken => Err(Error::checkpoint(folder, "is neither empty nor a run")
                 .with_hint("choose a new folder with --out-dir")),
             // Saving replaces these two as wholes, so nothing else can stay in them.
@@ -207,7 +212,13 @@ impl Run {
     pub fn model(&self) -> Result<PathBuf> {
         [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
             Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
-                .with_hint("it saves at its first evaluation, at its end, and when interrupted")
+                .with_hint(
+                    format!(
+                        "it saves at its first evaluation, at its end, and when interrupted; if it \
+                         is not training any more: tinygpt train --overwrite --out-dir {}",
+                        files::quoted(&self.folder)
+                    ),
+                )
         })
     }
 
@@ -268,7 +279,12 @@ fn latest(runs: &Path) -> Result<Run> {
         Err(_) => followed(&path),
     };
     folder.filter(|folder| is_run(folder)).map(|folder| Run { folder }).ok_or_else(|| {
-        known_runs(runs, Error::checkpoint(&path, "the run it names is not there any more"))
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|kind| kind.is_dir());
+        let problem = match is_folder {
+            true => "is a folder, where a link to the newest run should be",
+            false => "the run it names is not there any more",
+        };
+        known_runs(runs, Error::checkpoint(&path, problem))
     })
 }
 
@@ -377,6 +393,17 @@ mod tests {
     }
 
     #[test]
+    fn a_folder_called_latest_is_in_nobodys_way_and_is_said() {
+        let runs = tempfile::tempdir().unwrap();
+        fs::create_dir_all(runs.path().join("latest/mine")).unwrap();
+        let run = Run::create(runs.path(), "quick").unwrap();
+        assert!(run.metrics().exists() && runs.path().join("latest/mine").exists());
+        let text = said(Run::open(runs.path(), None));
+        assert!(text.contains("is a folder, where") && text.contains("quick"), "{text}");
+        assert_eq!(names(runs.path()), ["latest", "quick"]);
+    }
+
+    #[test]
     fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
         let parent = tempfile::tempdir().unwrap();
         let (runs, folder) = (parent.path().join("runs"), parent.path().join("out"));
@@ -391,7 +418,7 @@ mod tests {
             fs::write(folder.join(path), "mine").unwrap();
         }
         let text = said(Run::create_at(&runs, &folder, true));
-        assert!(text.contains("last/readme: is in the way"), "{text}");
+        assert!(text.contains("last/readme is in the way"), "{text}");
         fs::remove_file(folder.join("last/readme")).unwrap();
         let text = said(Run::create_at(&runs, &folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");

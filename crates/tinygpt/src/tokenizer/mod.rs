@@ -20,6 +20,9 @@ pub(crate) use decoder::is_cut_short;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// Bytes of the longest `tokenizer.json` that is read: twice what all of Unicode takes.
+pub(crate) const LONGEST_FILE: u64 = 1 << 26;
+
 /// What a token stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,6 +4,7 @@
 //! writes the run's folder. Every batch is a function of (seed, step), so a step after a resume is
 //! the step that would have come.
 
+mod memory;
 mod report;
 
 use crate::checkpoint::{Progress, StateRef, TrainState};
@@ -12,6 +13,7 @@ use crate::data::{Dataset, Tokens, WindowStream, fill, walk, window_start};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, Gpt};
 use crate::optim::{AdamW, learning_rate};
+pub use memory::Memory;
 pub use report::{Evaluation, StepReport};
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -66,6 +68,7 @@ impl Trainer {
             source: data.source.clone(),
             train_tokens: data.train.len() as u64,
             train: config.clone(),
+            data: data.options.clone(),
         };
         Self::at(gpt, optimizer, data, config, progress)
     }
