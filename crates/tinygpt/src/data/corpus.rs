@@ -1,12 +1,14 @@
 //! Reading texts: bytes from somewhere -> checked UTF-8, piece by piece.
 //!
 //! The same texts can be read several times; what can be read only once (standard input, a pipe)
-//! is copied first. No piece is longer than [`CHUNK`] bytes, and no character is cut.
+//! is copied first. No piece is longer than [`CHUNK`] bytes, and no character is cut. Pieces are bytes,
+//! because who takes bytes for tokens may have any.
 
 use crate::error::{Error, Result};
 use crate::tokenizer::is_cut_short;
 use serde::{Deserialize, Serialize};
-use std::fs::File;
+use std::fmt::Display;
+use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
 
@@ -37,11 +39,24 @@ pub enum Newline {
     Normalize,
 }
 
+/// What to do with bytes that are not UTF-8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    /// Say where they are, and what the file may be instead.
+    Refuse,
+    /// U+FFFD in their place.
+    Replace,
+    /// Any byte is welcome.
+    Keep,
+}
+
 /// Texts that can be read from the beginning as often as needed.
 pub(super) struct Corpus {
     texts: Vec<Text>,
     newline: Newline,
-    lossy: bool,
+    damage: Damage,
+    /// What was left out of a folder.
+    notices: Vec<String>,
 }
 
 struct Text {
@@ -60,8 +75,13 @@ enum Place {
 
 impl Corpus {
     /// Finds all texts. `dir` is where to copy those that can be read only once (memory if `None`).
-    pub fn open(input: &Input, newline: Newline, lossy: bool, dir: Option<&Path>) -> Result<Self> {
-        let mut texts = Vec::new();
+    pub fn open(
+        input: &Input,
+        newline: Newline,
+        damage: Damage,
+        dir: Option<&Path>,
+    ) -> Result<Self> {
+        let (mut texts, mut notices) = (Vec::new(), Vec::new());
         match input {
             Input::TinyShakespeare => texts.push(Text {
                 name: super::TINY_SHAKESPEARE.into(),
@@ -71,7 +91,7 @@ impl Corpus {
             Input::Paths(paths) => {
                 for path in paths {
                     if path.is_dir() {
-                        for file in text_files(path)? {
+                        for file in text_files(path, &mut notices)? {
                             texts.push(Text::at(&file, dir)?);
                         }
                     } else {
@@ -83,7 +103,7 @@ impl Corpus {
         if texts.is_empty() {
             return Err(Error::data("the text", "no file was named"));
         }
-        Ok(Self { texts, newline, lossy })
+        Ok(Self { texts, newline, damage, notices })
     }
 
     /// The texts' names, in order.
@@ -108,19 +128,19 @@ impl Corpus {
     /// Reads everything: `take(text's index, piece)`, `progress(bytes so far)`. Gives the notices.
     pub fn read(
         &self,
-        take: &mut dyn FnMut(usize, &str) -> Result<()>,
+        take: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Vec<String>> {
-        let (mut notices, mut done, mut open_line) = (Vec::new(), 0, None);
+        let (mut notices, mut done, mut open_line) = (self.notices.clone(), 0, None);
         for (i, text) in self.texts.iter().enumerate() {
-            let mut take = |piece: &str| {
+            let mut take = |piece: &[u8]| {
                 if let Some(former) = open_line.filter(|&former| former != i) {
-                    take(former, "\n")?;
+                    take(former, b"\n")?;
                 }
-                open_line = (!piece.ends_with('\n')).then_some(i);
+                open_line = (!piece.ends_with(b"\n")).then_some(i);
                 take(i, piece)
             };
-            let mut reader = Reader::new(text, self.newline, self.lossy, &mut take);
+            let mut reader = Reader::new(text, self.newline, self.damage, &mut take);
             reader.read(&mut |bytes| progress(done + bytes))?;
             notices.extend(reader.notices());
             done += text.bytes;
@@ -138,6 +158,9 @@ impl Text {
         let name = path.display().to_string();
         let mut file = File::open(path).map_err(failed)?;
         let metadata = file.metadata().map_err(failed)?;
+        if is_device(&metadata) {
+            return Err(Error::data(name, "is a device, which may never end; expected a text"));
+        }
         if !metadata.is_file() {
             return Self::copy(&mut file, &name, dir);
         }
@@ -174,25 +197,63 @@ impl Text {
     }
 }
 
-/// All `.txt` files below a folder, sorted by name, folder by folder.
-fn text_files(folder: &Path) -> Result<Vec<PathBuf>> {
+#[cfg(unix)]
+fn is_device(metadata: &Metadata) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = metadata.file_type();
+    kind.is_char_device() || kind.is_block_device()
+}
+
+#[cfg(not(unix))]
+fn is_device(_: &Metadata) -> bool {
+    false
+}
+
+/// All `.txt` files below a folder, sorted by name, folder by folder. What cannot be read is left out
+/// with a notice: nobody named it.
+fn text_files(folder: &Path, notices: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
+    let mut left_out = |path: &Path, why: &dyn Display| {
+        notices.push(format!("{} was left out: {why}", path.display()));
+    };
     // A run's samples are no text to learn from.
     let walk = walkdir::WalkDir::new(folder).follow_links(true).sort_by_file_name();
     let walk = walk.into_iter().filter_entry(|entry| !entry.path().join("metrics.jsonl").is_file());
     for entry in walk {
-        let entry = entry.map_err(|error| {
-            let path = error.path().unwrap_or(folder).to_owned();
-            Error::io("read", &path)(error.into())
-        })?;
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(error) if error.depth() == 0 => return Err(Error::io("read", folder)(error.into())),
+            Err(error) => {
+                let path = error.path().unwrap_or(folder).to_owned();
+                match error.loop_ancestor() {
+                    Some(above) => {
+                        left_out(&path, &format_args!("it leads back to {}", above.display()));
+                    }
+                    None => left_out(&path, &io::Error::from(error)),
+                }
+                continue;
+            }
+        };
         let is_text = entry.path().extension().is_some_and(|end| end.eq_ignore_ascii_case("txt"));
-        if is_text && !entry.file_type().is_dir() {
-            files.push(entry.into_path());
+        if !is_text || entry.file_type().is_dir() {
+            continue;
+        }
+        // Not opened: a pipe would wait for its writer.
+        if !entry.file_type().is_file() {
+            left_out(entry.path(), &"it is no regular file");
+            continue;
+        }
+        match File::open(entry.path()) {
+            Ok(_) => files.push(entry.into_path()),
+            Err(error) => left_out(entry.path(), &error),
         }
     }
     if files.is_empty() {
         return Err(Error::data(folder.display().to_string(), "no .txt file in this folder")
-            .with_hint("name the files themselves if they end in something else"));
+            .with_hint(match notices.first() {
+                Some(notice) => notice,
+                None => "name the files themselves if they end in something else",
+            }));
     }
     Ok(files)
 }
@@ -201,8 +262,8 @@ fn text_files(folder: &Path) -> Result<Vec<PathBuf>> {
 struct Reader<'a> {
     text: &'a Text,
     newline: Newline,
-    lossy: bool,
-    take: &'a mut dyn FnMut(&str) -> Result<()>,
+    damage: Damage,
+    take: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     /// Bytes of the text before the next one to be looked at, and its line from 1.
     offset: u64,
     line: u64,
@@ -210,30 +271,30 @@ struct Reader<'a> {
     after_return: bool,
     had_mark: bool,
     returns: u64,
-    replaced: u64,
-    /// Where the first damage was.
-    first_replaced: (u64, u64),
+    /// Places that are not UTF-8, and where the first was.
+    damaged: u64,
+    first_damaged: (u64, u64),
 }
 
 impl<'a> Reader<'a> {
     fn new(
         text: &'a Text,
         newline: Newline,
-        lossy: bool,
-        take: &'a mut dyn FnMut(&str) -> Result<()>,
+        damage: Damage,
+        take: &'a mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Self {
         Self {
             text,
             newline,
-            lossy,
+            damage,
             take,
             offset: 0,
             line: 1,
             after_return: false,
             had_mark: false,
             returns: 0,
-            replaced: 0,
-            first_replaced: (0, 0),
+            damaged: 0,
+            first_damaged: (0, 0),
         }
     }
 
@@ -263,20 +324,22 @@ impl<'a> Reader<'a> {
             Error::data(&self.text.name, problem)
                 .with_hint("convert it first: iconv -f UTF-16 -t UTF-8 FILE")
         };
-        if bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]) {
+        let utf_16_mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+        if utf_16_mark && self.damage != Damage::Keep {
             return Err(utf_16(
                 "looks like UTF-16 (it starts with its byte order mark), not UTF-8",
             ));
         }
         // As git does: a NUL near the beginning is no text.
         let head = &bytes[..bytes.len().min(8192)];
-        if let Some(at) = head.iter().position(|&byte| byte == 0).filter(|_| !self.lossy) {
+        let nul = head.iter().position(|&byte| byte == 0);
+        if let Some(at) = nul.filter(|_| self.damage == Damage::Refuse) {
             let nuls = |first| head.iter().skip(first).step_by(2).filter(|&&b| b == 0).count();
             if head.len() >= 4 && nuls(0).abs_diff(nuls(1)) > head.len() / 4 {
                 return Err(utf_16("looks like UTF-16 (every other byte is 0), not UTF-8"));
             }
             return Err(Error::data(&self.text.name, format!("is not a text: byte {at} is 0"))
-                .with_hint("only texts can be read: is this the right file?"));
+                .with_hint("is this the right file? `--tokenizer byte` takes any bytes"));
         }
         self.had_mark = bytes.starts_with("\u{feff}".as_bytes());
         Ok(if self.had_mark { "\u{feff}".len() } else { 0 })
@@ -297,15 +360,21 @@ impl<'a> Reader<'a> {
             if left == 0 && !end && is_cut_short(damage) {
                 return Ok(damage.len());
             }
-            if !self.lossy {
+            if self.damage == Damage::Refuse {
                 return Err(self.not_utf_8(damage, end && left == 0));
             }
-            if self.replaced == 0 {
-                self.first_replaced = (self.offset, self.line);
+            if self.damaged == 0 {
+                self.first_damaged = (self.offset, self.line);
             }
-            self.replaced += 1;
+            self.damaged += 1;
             self.offset += damage.len() as u64;
-            self.emit("\u{fffd}")?;
+            match self.damage {
+                Damage::Keep => {
+                    self.after_return = false;
+                    (self.take)(damage)?;
+                }
+                _ => self.emit("\u{fffd}")?,
+            }
         }
         Ok(0)
     }
@@ -315,11 +384,11 @@ impl<'a> Reader<'a> {
             return Ok(());
         }
         if !self.after_return && !text.contains('\r') {
-            return (self.take)(text);
+            return (self.take)(text.as_bytes());
         }
         self.returns += text.bytes().filter(|&byte| byte == b'\r').count() as u64;
         if self.newline == Newline::Keep {
-            return (self.take)(text);
+            return (self.take)(text.as_bytes());
         }
         let text = match self.after_return {
             true => text.strip_prefix('\n').unwrap_or(text),
@@ -328,7 +397,7 @@ impl<'a> Reader<'a> {
         self.after_return = text.ends_with('\r');
         match text.is_empty() {
             true => Ok(()),
-            false => (self.take)(&text.replace("\r\n", "\n").replace('\r', "\n")),
+            false => (self.take)(text.replace("\r\n", "\n").replace('\r', "\n").as_bytes()),
         }
     }
 
@@ -342,7 +411,7 @@ impl<'a> Reader<'a> {
         )
         .with_hint(
             "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or read it with lossy = true, \
-             which replaces what is damaged by U+FFFD",
+             which replaces what is damaged by U+FFFD; `--tokenizer byte` takes any bytes",
         )
     }
 
@@ -362,12 +431,14 @@ impl<'a> Reader<'a> {
                 notices.push(format!("Windows line ends (\\r\\n, {n} times) were turned into \\n"));
             }
         }
-        if self.replaced > 0 {
-            let (offset, line) = self.first_replaced;
-            notices.push(format!(
-                "damaged places replaced by U+FFFD: {}, the first at byte {offset} (line {line})",
-                self.replaced
-            ));
+        if self.damaged > 0 {
+            let (offset, line) = self.first_damaged;
+            let what = match self.damage {
+                Damage::Keep => "places that are not UTF-8, kept byte by byte",
+                _ => "damaged places replaced by U+FFFD",
+            };
+            let n = self.damaged;
+            notices.push(format!("{what}: {n}, the first at byte {offset} (line {line})"));
         }
         let name = &self.text.name;
         let mut notices: Vec<_> =

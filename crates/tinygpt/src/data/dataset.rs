@@ -1,6 +1,6 @@
 //! A text made ready for training: its tokens, split, with the tokenizer they belong to.
 
-use super::corpus::{Corpus, Input, Newline};
+use super::corpus::{Corpus, Damage, Input, Newline};
 use super::split::{Cutter, Split};
 use super::token_file::{TokenWriter, put, sibling};
 use super::tokens::Tokens;
@@ -89,8 +89,8 @@ impl Dataset {
     /// byte is read twice.
     ///
     /// # Errors
-    /// A text that cannot be read, is empty, is not UTF-8 or has characters that a given
-    /// vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
+    /// A text that cannot be read, is empty, is not UTF-8 (unless bytes are the tokens) or has
+    /// characters that a given vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
     pub fn build(
         input: &Input,
         options: &DataOptions,
@@ -101,12 +101,19 @@ impl Dataset {
         if let Some(dir) = dir {
             fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
         }
-        let corpus = Corpus::open(input, options.newline, options.lossy, dir)?;
+        let kind = options.vocabulary.as_ref().map_or(options.tokenizer, Tokenizer::kind);
+        let damage = match kind {
+            _ if options.lossy => Damage::Replace,
+            TokenizerKind::Byte => Damage::Keep,
+            TokenizerKind::Char => Damage::Refuse,
+        };
+        let corpus = Corpus::open(input, options.newline, damage, dir)?;
         let total = 2 * corpus.bytes();
 
         let mut census = Census::default();
-        let mut count = |source, piece: &str| {
-            census.push(source, piece);
+        let mut count = |source, piece: &[u8]| {
+            // Like the split, for which what is no character is one.
+            census.push(source, &String::from_utf8_lossy(piece));
             Ok(())
         };
         let mut notices = corpus.read(&mut count, &mut |done| progress(done, total))?;
@@ -256,14 +263,14 @@ impl Writers {
             Some(_) => options.split.borders(census.total(), options.val_fraction, options.seed),
         };
         let (mut cutter, mut ids) = (Cutter::new(borders), Vec::new());
-        let mut write = |_, piece: &str| {
+        let mut write = |_, piece: &[u8]| {
             cutter.cut(piece, |validates, part| {
                 let writer = match &mut self.val {
                     Some(val) if validates => val,
                     _ => &mut self.train,
                 };
                 ids.clear();
-                match tokenizer.encode_into(part, &mut ids) {
+                match tokenizer.encode_bytes_into(part, &mut ids) {
                     true => writer.push(&ids, part.len()),
                     false => Err(changed()),
                 }

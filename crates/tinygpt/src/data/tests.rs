@@ -257,13 +257,55 @@ fn files_that_cannot_be_used_are_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_contains_itself_is_an_error_and_not_a_hang() {
-    let folder = Folder::new(&[("a.txt", b"x")]);
-    std::os::unix::fs::symlink(folder.path(), folder.path().join("loop")).unwrap();
+fn what_cannot_be_read_in_a_folder_is_left_out_and_named() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = Folder::new(&[("a.txt", b"x"), ("b.txt", b"y"), ("shut/c.txt", b"z")]);
+    let at = |name: &str| folder.path().join(name);
+    symlink(folder.path(), at("loop")).unwrap();
+    symlink("nowhere", at("gone.txt")).unwrap();
+    symlink("/dev/zero", at("zero.txt")).unwrap();
+    for name in ["b.txt", "shut"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0)).unwrap();
+    }
+    // Rights do not hold back an administrator.
+    let shut = fs::read(at("b.txt")).is_err();
+    let dataset = build(&folder.input(&[""]), &everything_trains()).unwrap();
+    assert_eq!(text_of(&dataset), if shut { "x" } else { "x\ny\nz" });
+    let names = ["loop", "gone.txt", "zero.txt", "b.txt", "shut"];
+    let told = if shut { &names[..] } else { &names[..3] };
+    assert_eq!(dataset.notices.len(), told.len(), "{:?}", dataset.notices);
+    assert_has(&dataset.notices.join("\n"), told);
+    assert_has(&dataset.notices.join("\n"), &["leads back to", "No such file", "regular file"]);
+    fs::set_permissions(at("shut"), fs::Permissions::from_mode(0o700)).unwrap();
+
     assert_has(
-        &failure(build(&folder.input(&[""]), &everything_trains())),
-        &["cannot read", "loop"],
+        &failure(build(&Input::Paths(vec!["/dev/zero".into()]), &everything_trains())),
+        &["/dev/zero is a device"],
     );
+    fs::remove_file(at("a.txt")).unwrap();
+    fs::remove_file(at("b.txt")).unwrap();
+    fs::remove_dir_all(at("shut")).unwrap();
+    let none = failure(build(&folder.input(&[""]), &everything_trains()));
+    assert_has(&none, &["no .txt file in this folder", "was left out"]);
+}
+
+#[test]
+fn byte_tokens_take_any_bytes() {
+    let bytes: Vec<u8> = (0..=255).rev().chain([0xff, 0xfe, 0, 0, 0xe2, 0x82]).cycle().take(700).collect();
+    let options = DataOptions { tokenizer: TokenizerKind::Byte, ..everything_trains() };
+    for text in [bytes.clone(), [&b"\xff\xfea\0b\0"[..], &bytes].concat(), vec![0; 9]] {
+        let dataset = build_text(&text, &options).unwrap();
+        let found: Vec<u8> = ids(&dataset.train).into_iter().map(|id| id as u8).collect();
+        assert!(found == text, "{} bytes of {}", found.len(), text.len());
+        assert_eq!(dataset.train_bytes, text.len() as u64);
+    }
+    let halves = DataOptions { val_fraction: 0.5, ..options.clone() };
+    let dataset = build_text(&bytes, &halves).unwrap();
+    let both = [ids(&dataset.train), ids(&dataset.val.unwrap())].concat();
+    assert!(both.iter().map(|&id| id as u8).eq(bytes.iter().copied()));
+    assert_has(&dataset.notices[0], &["not UTF-8, kept byte by byte"]);
+    let replaced = build_text(&bytes, &DataOptions { lossy: true, ..options }).unwrap();
+    assert_eq!(text_of(&replaced), String::from_utf8_lossy(&bytes));
 }
 
 #[test]

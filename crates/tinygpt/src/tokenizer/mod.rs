@@ -121,6 +121,18 @@ impl Tokenizer {
         }
     }
 
+    /// [`encode_into`](Self::encode_into) of what need not be UTF-8: only bytes can stand for that.
+    pub(crate) fn encode_bytes_into(&self, bytes: &[u8], ids: &mut Vec<u32>) -> bool {
+        match (self, std::str::from_utf8(bytes)) {
+            (_, Ok(text)) => self.encode_into(text, ids),
+            (Tokenizer::Byte, Err(_)) => {
+                ids.extend(bytes.iter().map(|&byte| u32::from(byte)));
+                true
+            }
+            (Tokenizer::Char(_), Err(_)) => false,
+        }
+    }
+
     /// The error for those characters of a counted text that have no id, if there are any.
     /// `sources` are the names of the texts the census counted, by their index.
     pub(crate) fn unknown(&self, census: &Census, sources: &[&str]) -> Option<Error> {
