@@ -4,6 +4,7 @@
 use crate::failure::Failure;
 use indicatif::BinaryBytes;
 use std::fs;
+use std::path::Path;
 use tinygpt::train::Memory;
 use tinygpt::{Error, GptConfig};
 
@@ -11,49 +12,49 @@ use tinygpt::{Error, GptConfig};
 pub fn check_training(model: &GptConfig, sequences: usize) -> Result<(), Failure> {
     let memory = Memory::of(model, sequences);
     let tables = 4 * (model.vocab_size * model.n_embd) as u64;
-    let (key, value, lower) = match () {
-        () if memory.activations > memory.weights + memory.training => {
-            ("block_size", model.block_size, "block_size, n_layer or n_embd")
-        }
-        () if 2 * tables > memory.weights => {
-            ("vocab_size", model.vocab_size, "vocab_size or n_embd")
-        }
-        () => ("n_embd", model.n_embd, "n_embd or n_layer"),
+    let (key, value, lower) = if memory.activations > memory.weights + memory.training {
+        ("block_size", model.block_size, "block_size, n_layer or n_embd")
+    } else if 2 * tables > memory.weights {
+        ("vocab_size", model.vocab_size, "vocab_size or n_embd")
+    } else {
+        ("n_embd", model.n_embd, "n_embd or n_layer")
     };
-    check(memory.total(), "training this model", key, value, lower)
+    let Some(problem) = lacking(memory.total()) else { return Ok(()) };
+    Err(Error::Config {
+        key,
+        found: value.to_string(),
+        expected: format!("training such a model {problem}"),
+        hint: Some(format!("lower {lower}; `tinygpt info` shows what takes how much")),
+    }
+    .into())
 }
 
-/// Says that a model of that kind cannot even be loaded.
-pub fn check_loading(model: &GptConfig) -> Result<(), Failure> {
-    // Every model has room for gradients.
-    let bytes = Memory::of(model, 1).weights.saturating_mul(2);
-    check(bytes, "this model", "n_embd", model.n_embd, "nothing: another machine is needed")
+/// Says that the model at `path` cannot be loaded.
+pub fn check_loading(path: &Path) -> Result<(), Failure> {
+    let file = if path.is_dir() { path.join("model.safetensors") } else { path.to_owned() };
+    // Every model has room for gradients. What is no file is for loading to say.
+    let needed = fs::metadata(file).map_or(0, |file| file.len().saturating_mul(2));
+    match lacking(needed) {
+        Some(problem) => Err(Failure::run(format!("{}: it {problem}", path.display()))),
+        None => Ok(()),
+    }
 }
 
-fn check(
-    needed: u64,
-    what: &str,
-    key: &'static str,
-    value: usize,
-    lower: &str,
-) -> Result<(), Failure> {
+/// What is wrong with taking so many bytes.
+fn lacking(needed: u64) -> Option<String> {
     let reserves = || {
         let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
         Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
     };
-    let found = match available() {
-        Some(available) if needed > available => format!("{} are available", BinaryBytes(available)),
+    let there = match available() {
+        Some(available) if needed > available => {
+            format!("{} are available", BinaryBytes(available))
+        }
         // What the system does not tell, such as a limit of the shell's, it may still refuse.
         _ if !reserves() => "the system does not give that much".into(),
-        _ => return Ok(()),
+        _ => return None,
     };
-    Err(Error::Config {
-        key,
-        found: value.to_string(),
-        expected: format!("{what} takes {} of memory; {found}", BinaryBytes(needed)),
-        hint: Some(format!("lower {lower}")),
-    }
-    .into())
+    Some(format!("takes {} of memory, and {there}", BinaryBytes(needed)))
 }
 
 /// Bytes the system could still give, where it tells.

@@ -2,7 +2,7 @@
 
 use crate::{args::cpu, failure::Failure, memory::check_loading};
 use std::path::{Path, PathBuf};
-use tinygpt::checkpoint::{read_config, read_tokenizer};
+use tinygpt::checkpoint::read_tokenizer;
 use tinygpt::files::quoted;
 use tinygpt::run::{folder::RUNS, model_path};
 use tinygpt::{Checkpoint, Error, Gpt, Tokenizer};
@@ -63,6 +63,6 @@ pub fn named_checkpoint(
 }
 
 fn whole(path: &Path) -> Result<(Checkpoint, Option<Tokenizer>), Failure> {
-    check_loading(&read_config(path)?)?;
+    check_loading(path)?;
     Ok((Checkpoint::load(path)?, read_tokenizer(path)?))
 }

@@ -8,8 +8,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tinygpt::check::{BrokenMask, CHECKS, Report, Row, Subject};
 use tinygpt::GptConfig;
+use tinygpt::check::{BrokenMask, CHECKS, Report, Row, Subject};
 use tinygpt::run::{folder::RUNS, read::PRESETS};
 
 const HELP: &str = "\

@@ -55,7 +55,7 @@ impl Said {
 }
 
 /// The folder.
-pub struct Place(TempDir);
+pub struct Place(pub TempDir);
 
 impl Place {
     pub fn new() -> Self {

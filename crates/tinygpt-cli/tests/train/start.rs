@@ -114,6 +114,17 @@ fn a_reader_that_stops_reading_does_not_stop_the_training() {
 }
 
 #[test]
+fn a_folder_called_latest_does_not_stop_a_training() {
+    let place = Place::new();
+    place.write("runs/latest/notes.txt", "mine");
+    let said = place.train("").succeeded();
+    assert!(said.err.contains("runs/latest cannot be made to name this run"), "{}", said.err);
+    assert!(place.run("sample").failed(1).contains("runs/latest is a folder"));
+    place.run("sample runs/quick -n 3").succeeded();
+    assert_eq!(place.read("runs/latest/notes.txt"), "mine");
+}
+
+#[test]
 fn runs_that_start_together_each_have_a_folder() {
     let place = Place::new();
     let words = crate::place::tiny("");

@@ -1,12 +1,10 @@
-//! Reading texts: bytes from somewhere -> checked UTF-8, piece by piece.
+//! Finding texts: files, all of a folder, standard input, the built-in one.
 //!
 //! The same texts can be read several times; what can be read only once (standard input, a pipe)
-//! is copied first. No piece is longer than [`CHUNK`] bytes, and no character is cut. Pieces are bytes,
-//! because who takes bytes for tokens may have any.
+//! is copied first.
 
+use super::reader::{Damage, Newline, Reader};
 use crate::error::{Error, Result};
-use crate::tokenizer::is_cut_short;
-use serde::{Deserialize, Serialize};
 use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
@@ -14,9 +12,6 @@ use std::path::{Path, PathBuf};
 
 /// 1,115,394 bytes of ASCII, 65 different ones; `build.rs` puts it here.
 static TINY_SHAKESPEARE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tinyshakespeare.txt"));
-
-/// Bytes read at once. Tests read so little that everything is cut somewhere.
-const CHUNK: usize = if cfg!(test) { 16 } else { 1 << 20 };
 
 /// Where the text comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,28 +21,6 @@ pub enum Input {
     /// Files, in this order. A folder stands for all `.txt` files below it, sorted by name; `-` is
     /// standard input.
     Paths(Vec<PathBuf>),
-}
-
-/// What to do with the line ends of Windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Newline {
-    /// Keep every character: `\r` is one like any other.
-    #[default]
-    Keep,
-    /// `\r\n` and a lone `\r` become `\n`.
-    Normalize,
-}
-
-/// What to do with bytes that are not UTF-8.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Damage {
-    /// Say where they are, and what the file may be instead.
-    Refuse,
-    /// U+FFFD in their place.
-    Replace,
-    /// Any byte is welcome.
-    Keep,
 }
 
 /// Texts that can be read from the beginning as often as needed.
@@ -140,9 +113,13 @@ impl Corpus {
                 open_line = (!piece.ends_with(b"\n")).then_some(i);
                 take(i, piece)
             };
-            let mut reader = Reader::new(text, self.newline, self.damage, &mut take);
-            reader.read(&mut |bytes| progress(done + bytes))?;
+            let mut source = text.open().map_err(Error::io("read", Path::new(&text.name)))?;
+            let mut reader = Reader::new(&text.name, self.newline, self.damage, &mut take);
+            reader.read(&mut source, &mut |bytes| progress(done + bytes))?;
             notices.extend(reader.notices());
+            if text.bytes == 0 {
+                notices.push(format!("{} is empty", text.name));
+            }
             done += text.bytes;
         }
         Ok(notices)
@@ -222,7 +199,9 @@ fn text_files(folder: &Path, notices: &mut Vec<String>) -> Result<Vec<PathBuf>> 
     for entry in walk {
         let entry = match entry {
             Ok(entry) => entry,
-            Err(error) if error.depth() == 0 => return Err(Error::io("read", folder)(error.into())),
+            Err(error) if error.depth() == 0 => {
+                return Err(Error::io("read", folder)(error.into()));
+            }
             Err(error) => {
                 let path = error.path().unwrap_or(folder).to_owned();
                 match error.loop_ancestor() {
@@ -256,196 +235,4 @@ fn text_files(folder: &Path, notices: &mut Vec<String>) -> Result<Vec<PathBuf>> 
             }));
     }
     Ok(files)
-}
-
-/// One reading of one text.
-struct Reader<'a> {
-    text: &'a Text,
-    newline: Newline,
-    damage: Damage,
-    take: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-    /// Bytes of the text before the next one to be looked at, and its line from 1.
-    offset: u64,
-    line: u64,
-    /// Whether the last character was a `\r` (already written as `\n` when normalizing).
-    after_return: bool,
-    had_mark: bool,
-    returns: u64,
-    /// Places that are not UTF-8, and where the first was.
-    damaged: u64,
-    first_damaged: (u64, u64),
-}
-
-impl<'a> Reader<'a> {
-    fn new(
-        text: &'a Text,
-        newline: Newline,
-        damage: Damage,
-        take: &'a mut dyn FnMut(&[u8]) -> Result<()>,
-    ) -> Self {
-        Self {
-            text,
-            newline,
-            damage,
-            take,
-            offset: 0,
-            line: 1,
-            after_return: false,
-            had_mark: false,
-            returns: 0,
-            damaged: 0,
-            first_damaged: (0, 0),
-        }
-    }
-
-    fn read(&mut self, progress: &mut dyn FnMut(u64)) -> Result<()> {
-        let path = Path::new(&self.text.name);
-        let mut source = self.text.open().map_err(Error::io("read", path))?;
-        let mut buffer = Vec::with_capacity(CHUNK);
-        loop {
-            // The buffer begins with what the last round held back.
-            let room = (CHUNK - buffer.len()) as u64;
-            let n = source.by_ref().take(room).read_to_end(&mut buffer);
-            let end = n.map_err(Error::io("read", path))? == 0;
-            let skipped = if self.offset == 0 { self.beginning(&buffer)? } else { 0 };
-            self.offset += skipped as u64;
-            let held_back = self.pass_on(&buffer[skipped..], end)?;
-            progress(self.offset);
-            if end {
-                return Ok(());
-            }
-            buffer.drain(..buffer.len() - held_back);
-        }
-    }
-
-    /// Looks at the first bytes; how many of them are a mark and not text.
-    fn beginning(&mut self, bytes: &[u8]) -> Result<usize> {
-        let utf_16 = |problem: &str| {
-            Error::data(&self.text.name, problem)
-                .with_hint("convert it first: iconv -f UTF-16 -t UTF-8 FILE")
-        };
-        let utf_16_mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-        if utf_16_mark && self.damage != Damage::Keep {
-            return Err(utf_16(
-                "looks like UTF-16 (it starts with its byte order mark), not UTF-8",
-            ));
-        }
-        // As git does: a NUL near the beginning is no text.
-        let head = &bytes[..bytes.len().min(8192)];
-        let nul = head.iter().position(|&byte| byte == 0);
-        if let Some(at) = nul.filter(|_| self.damage == Damage::Refuse) {
-            let nuls = |first| head.iter().skip(first).step_by(2).filter(|&&b| b == 0).count();
-            if head.len() >= 4 && nuls(0).abs_diff(nuls(1)) > head.len() / 4 {
-                return Err(utf_16("looks like UTF-16 (every other byte is 0), not UTF-8"));
-            }
-            return Err(Error::data(&self.text.name, format!("is not a text: byte {at} is 0"))
-                .with_hint("is this the right file? `--tokenizer byte` takes any bytes"));
-        }
-        self.had_mark = bytes.starts_with("\u{feff}".as_bytes());
-        Ok(if self.had_mark { "\u{feff}".len() } else { 0 })
-    }
-
-    /// Passes on all text in `bytes`; how many bytes at the end are half a character.
-    fn pass_on(&mut self, bytes: &[u8], end: bool) -> Result<usize> {
-        let mut left = bytes.len();
-        for chunk in bytes.utf8_chunks() {
-            self.offset += chunk.valid().len() as u64;
-            self.line += chunk.valid().bytes().filter(|&byte| byte == b'\n').count() as u64;
-            self.emit(chunk.valid())?;
-            let damage = chunk.invalid();
-            left -= chunk.valid().len() + damage.len();
-            if damage.is_empty() {
-                continue;
-            }
-            if left == 0 && !end && is_cut_short(damage) {
-                return Ok(damage.len());
-            }
-            if self.damage == Damage::Refuse {
-                return Err(self.not_utf_8(damage, end && left == 0));
-            }
-            if self.damaged == 0 {
-                self.first_damaged = (self.offset, self.line);
-            }
-            self.damaged += 1;
-            self.offset += damage.len() as u64;
-            match self.damage {
-                Damage::Keep => {
-                    self.after_return = false;
-                    (self.take)(damage)?;
-                }
-                _ => self.emit("\u{fffd}")?,
-            }
-        }
-        Ok(0)
-    }
-
-    fn emit(&mut self, text: &str) -> Result<()> {
-        if text.is_empty() {
-            return Ok(());
-        }
-        if !self.after_return && !text.contains('\r') {
-            return (self.take)(text.as_bytes());
-        }
-        self.returns += text.bytes().filter(|&byte| byte == b'\r').count() as u64;
-        if self.newline == Newline::Keep {
-            return (self.take)(text.as_bytes());
-        }
-        let text = match self.after_return {
-            true => text.strip_prefix('\n').unwrap_or(text),
-            false => text,
-        };
-        self.after_return = text.ends_with('\r');
-        match text.is_empty() {
-            true => Ok(()),
-            false => (self.take)(text.replace("\r\n", "\n").replace('\r', "\n").as_bytes()),
-        }
-    }
-
-    fn not_utf_8(&self, damage: &[u8], at_end: bool) -> Error {
-        let damage: Vec<String> = damage.iter().map(|byte| format!("0x{byte:02X}")).collect();
-        let (damage, offset, line) = (damage.join(" "), self.offset, self.line);
-        let ends = if at_end { " and the end of the file" } else { "" };
-        Error::data(
-            &self.text.name,
-            format!("is not UTF-8: {damage}{ends} at byte {offset} (line {line})"),
-        )
-        .with_hint(
-            "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or read it with lossy = true, \
-             which replaces what is damaged by U+FFFD; `--tokenizer byte` takes any bytes",
-        )
-    }
-
-    /// What the user should know about this text.
-    fn notices(&self) -> Vec<String> {
-        let mut notices = Vec::new();
-        if self.had_mark {
-            notices.push("a byte order mark at the beginning was left out".to_owned());
-        }
-        match (self.returns, self.newline) {
-            (0, _) => {}
-            (n, Newline::Keep) => notices.push(format!(
-                "Windows line ends (\\r, {n} times) are kept: \\r is a token of its own, one more \
-                 than the same text has with \\n; newline = normalize avoids it"
-            )),
-            (n, Newline::Normalize) => {
-                notices.push(format!("Windows line ends (\\r\\n, {n} times) were turned into \\n"));
-            }
-        }
-        if self.damaged > 0 {
-            let (offset, line) = self.first_damaged;
-            let what = match self.damage {
-                Damage::Keep => "places that are not UTF-8, kept byte by byte",
-                _ => "damaged places replaced by U+FFFD",
-            };
-            let n = self.damaged;
-            notices.push(format!("{what}: {n}, the first at byte {offset} (line {line})"));
-        }
-        let name = &self.text.name;
-        let mut notices: Vec<_> =
-            notices.iter().map(|notice| format!("{name}: {notice}")).collect();
-        if self.text.bytes == 0 {
-            notices.push(format!("{name} is empty"));
-        }
-        notices
-    }
 }

@@ -1,6 +1,7 @@
 //! A text made ready for training: its tokens, split, with the tokenizer they belong to.
 
-use super::corpus::{Corpus, Damage, Input, Newline};
+use super::corpus::{Corpus, Input};
+use super::reader::{Damage, Newline};
 use super::split::{Cutter, Split};
 use super::token_file::{TokenWriter, put, sibling};
 use super::tokens::Tokens;

@@ -14,6 +14,7 @@
 //!
 //! Windows may cross from one file or document into the next, as in nanoGPT.
 
+mod reader;
 mod corpus;
 mod dataset;
 mod sampler;
@@ -24,8 +25,9 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use corpus::{Input, Newline};
+pub use corpus::Input;
 pub use dataset::{DataOptions, Dataset};
+pub use reader::Newline;
 pub use sampler::{WindowStream, fill, walk, window_start};
 pub use split::Split;
 pub use tokens::Tokens;

@@ -228,11 +228,7 @@ fn files_are_joined_in_order_with_one_line_break_between() {
     let dataset = build(&folder.input(&[""]), &everything_trains()).unwrap();
     assert_eq!(text_of(&dataset), "first\nsecond\nlast");
     assert_has(&dataset.source, &["z.TXT and 3 more"]);
-    assert!(
-        dataset.notices.iter().any(|n| n.ends_with("c.txt is empty")),
-        "{:?}",
-        dataset.notices
-    );
+    assert!(dataset.notices.iter().any(|n| n.ends_with("c.txt is empty")), "{:?}", dataset.notices);
 
     let dataset = build(&folder.input(&["b.txt", "a/z.TXT", "b.txt"]), &everything_trains());
     assert_eq!(text_of(&dataset.unwrap()), "second\nfirst\nsecond");
@@ -265,7 +261,7 @@ fn what_cannot_be_read_in_a_folder_is_left_out_and_named() {
     symlink("nowhere", at("gone.txt")).unwrap();
     symlink("/dev/zero", at("zero.txt")).unwrap();
     for name in ["b.txt", "shut"] {
-        fs::set_permissions(at(name), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o000)).unwrap();
     }
     // Rights do not hold back an administrator.
     let shut = fs::read(at("b.txt")).is_err();
@@ -291,7 +287,8 @@ fn what_cannot_be_read_in_a_folder_is_left_out_and_named() {
 
 #[test]
 fn byte_tokens_take_any_bytes() {
-    let bytes: Vec<u8> = (0..=255).rev().chain([0xff, 0xfe, 0, 0, 0xe2, 0x82]).cycle().take(700).collect();
+    let bytes: Vec<u8> =
+        (0..=255).rev().chain([0xff, 0xfe, 0, 0, 0xe2, 0x82]).cycle().take(700).collect();
     let options = DataOptions { tokenizer: TokenizerKind::Byte, ..everything_trains() };
     for text in [bytes.clone(), [&b"\xff\xfea\0b\0"[..], &bytes].concat(), vec![0; 9]] {
         let dataset = build_text(&text, &options).unwrap();

@@ -211,14 +211,13 @@ impl Run {
     /// [`Error::Checkpoint`] if nothing was saved yet.
     pub fn model(&self) -> Result<PathBuf> {
         [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
-            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
-                .with_hint(
-                    format!(
-                        "it saves at its first evaluation, at its end, and when interrupted; if it \
+            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet").with_hint(
+                format!(
+                    "it saves at its first evaluation, at its end, and when interrupted; if it \
                          is not training any more: tinygpt train --overwrite --out-dir {}",
-                        files::quoted(&self.folder)
-                    ),
-                )
+                    files::quoted(&self.folder)
+                ),
+            )
         })
     }
 

@@ -27,11 +27,7 @@ impl Memory {
         let tokens = micro_batch(model, sequences) as u128 * t;
         let activations = tokens * (l * (16 * c + h + 4) + 13 * c + v);
         let bytes = |numbers: u128| u64::try_from(4 * numbers).unwrap_or(u64::MAX);
-        Self {
-            weights: bytes(weights),
-            training: bytes(training),
-            activations: bytes(activations),
-        }
+        Self { weights: bytes(weights), training: bytes(training), activations: bytes(activations) }
     }
 
     /// All of it.

@@ -207,7 +207,8 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { command_line: typed_settings(matches), ..file.clone() };
     let (written, settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
-    let before = as_trained(&newest, &written).map_err(|failure| or_best(&run, &newest, failure))?;
+    let before =
+        as_trained(&newest, &written).map_err(|failure| or_best(&run, &newest, failure))?;
     for change in diff(&before, &settings) {
         let (name, old, new) = (change.key.name, change.old, change.new);
         let fixed = matches!(change.key.group, Group::Model | Group::Data);

@@ -136,7 +136,10 @@ pub fn gap(evaluation: &Evaluation, split: Split) -> Option<String> {
         Split::Shuffled => "",
     };
     let by_heart = "it learns by heart (more text, --dropout 0.2, a smaller model, --patience 5)";
-    Some(line("note", &format!("val loss {val:.4} is far above train {train:.4}: {by_heart}{unlike}")))
+    Some(line(
+        "note",
+        &format!("val loss {val:.4} is far above train {train:.4}: {by_heart}{unlike}"),
+    ))
 }
 
 /// How it went, where everything is, and what to do next.
@@ -204,7 +207,8 @@ mod tests {
         assert!(text.contains("--split shuffled") && text.contains("--dropout"), "{text}");
         let text = said(0.03, Some(5.31), Split::Shuffled).unwrap();
         assert!(!text.contains("--split"), "{text}");
-        for (train, val) in [(1.667, Some(1.839)), (4.2, Some(4.2)), (0.03, Some(0.06)), (2.0, None)]
+        for (train, val) in
+            [(1.667, Some(1.839)), (4.2, Some(4.2)), (0.03, Some(0.06)), (2.0, None)]
         {
             assert_eq!(said(train, val, Split::Contiguous), None, "{train} {val:?}");
         }
