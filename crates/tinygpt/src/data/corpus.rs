@@ -208,7 +208,7 @@ fn text_files(folder: &Path, notices: &mut Vec<String>) -> Result<Vec<PathBuf>> 
                     Some(above) => {
                         left_out(&path, &format_args!("it leads back to {}", above.display()));
                     }
-                    None => left_out(&path, &io::Error::from(error)),
+                    None => left_out(&path, error.io_error().expect("no loop")),
                 }
                 continue;
             }

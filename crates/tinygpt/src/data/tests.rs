@@ -269,7 +269,8 @@ fn what_cannot_be_read_in_a_folder_is_left_out_and_named() {
     assert_eq!(text_of(&dataset), if shut { "x" } else { "x\ny\nz" });
     let names = ["loop", "gone.txt", "zero.txt", "b.txt", "shut"];
     let told = if shut { &names[..] } else { &names[..3] };
-    assert_eq!(dataset.notices.len(), told.len(), "{:?}", dataset.notices);
+    let left_out = dataset.notices.iter().filter(|notice| notice.contains("was left out"));
+    assert_eq!(left_out.count(), told.len(), "{:?}", dataset.notices);
     assert_has(&dataset.notices.join("\n"), told);
     assert_has(&dataset.notices.join("\n"), &["leads back to", "No such file", "regular file"]);
     fs::set_permissions(at("shut"), fs::Permissions::from_mode(0o700)).unwrap();
@@ -300,9 +301,10 @@ fn byte_tokens_take_any_bytes() {
     let dataset = build_text(&bytes, &halves).unwrap();
     let both = [ids(&dataset.train), ids(&dataset.val.unwrap())].concat();
     assert!(both.iter().map(|&id| id as u8).eq(bytes.iter().copied()));
-    assert_has(&dataset.notices[0], &["not UTF-8, kept byte by byte"]);
-    let replaced = build_text(&bytes, &DataOptions { lossy: true, ..options }).unwrap();
-    assert_eq!(text_of(&replaced), String::from_utf8_lossy(&bytes));
+    assert_has(&dataset.notices.join("\n"), &["not UTF-8, kept byte by byte"]);
+    let bytes = &bytes[2..]; // without what looks like UTF-16's mark
+    let replaced = build_text(bytes, &DataOptions { lossy: true, ..options }).unwrap();
+    assert_eq!(text_of(&replaced), String::from_utf8_lossy(bytes));
 }
 
 #[test]
@@ -375,7 +377,7 @@ fn a_folder_of_tokens_is_the_same_in_memory_and_opened_again() {
     }
     let chars = Tokenizer::from_chars("ab".chars());
     fs::write(dir.join("tokenizer.json"), chars.to_json()).unwrap();
-    assert_has(&failure(Dataset::open(&dir)), &["train.bin: belongs to another tokenizer"]);
+    assert_has(&failure(Dataset::open(&dir)), &["train.bin belongs to another tokenizer"]);
 }
 
 #[test]

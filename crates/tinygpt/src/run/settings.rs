@@ -400,9 +400,10 @@ mod tests {
         let mut settings = resolve(None, None, &[]);
         settings.settle_vocab_size(65).unwrap();
         assert_eq!(settings.model.vocab_size, 65);
-        settings.settle_vocab_size(60).unwrap();
-        assert_eq!(settings.model.vocab_size, 65);
-        assert!(settings.settle_vocab_size(66).unwrap_err().to_string().contains("66"));
+        let mut padded = resolve(None, None, &[("vocab_size", "65")]);
+        padded.settle_vocab_size(60).unwrap();
+        assert_eq!(padded.model.vocab_size, 65);
+        assert!(padded.settle_vocab_size(66).unwrap_err().to_string().contains("66"));
     }
 
     #[test]

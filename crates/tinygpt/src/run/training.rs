@@ -367,9 +367,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
         train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
-        // Calls 1 and 2 come from the first evaluation, 3 to 10 from its sample, 11 before a step; the
-        // last ones from the evaluation at the end.
-        for (cut, step) in [(0, 0), (1, 0), (2, 0), (3, 0), (10, 0), (11, 1), (17, 5), (74, 23)] {
+        // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17 from
+        // the second, and the last twelve from those at the end.
+        let cuts = [(0, 0), (1, 0), (4, 0), (5, 0), (12, 0), (13, 1), (16, 4), (19, 5), (25, 5)];
+        for (cut, step) in cuts.into_iter().chain([(60, 15), (84, 23), (94, 23)]) {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
