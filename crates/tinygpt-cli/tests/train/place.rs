@@ -55,7 +55,7 @@ impl Said {
 }
 
 /// The folder.
-pub struct Place(pub TempDir);
+pub struct Place(TempDir);
 
 impl Place {
     pub fn new() -> Self {

@@ -80,16 +80,15 @@ fn a_runs_config_starts_another_on_its_text_whose_values_follow_as_they_did() {
     let mut command = place.command(&words);
     crate::place::Said::of(command.arg("my text.txt").output().unwrap()).succeeded();
     let config = place.read("runs/quick/config.toml");
-    let text = std::fs::canonicalize(place.0.path()).unwrap().join("my text.txt");
     assert!(config.contains("my text.txt\"]\n"), "{config}");
-    assert!(config.contains("warmup_iters = 4 ") && config.contains("vocab_size = 9 "), "{config}");
+    assert!(config.contains("warmup_iters = 4 ") && config.contains("vocab_size = 7 "), "{config}");
     let again = "train --config runs/quick/config.toml --max-iters";
     let said = place.run(&format!("{again} 2")).succeeded();
-    assert!(said.out.contains("my text.txt: 684 training"), "{} {text:?}", said.out);
+    assert!(said.out.contains("my text.txt: 684 training"), "{}", said.out);
     assert!(place.read("runs/quick-2/config.toml").contains("warmup_iters = 0 "));
     place.write("other.txt", "the question ".repeat(90));
     let said = place.run(&format!("{again} 3 other.txt")).succeeded();
-    assert!(said.out.contains("other.txt") && said.out.contains("vocabulary 11"), "{}", said.out);
+    assert!(said.out.contains("other.txt") && said.out.contains("vocabulary 10"), "{}", said.out);
 
     let said = place.train("--eval-only").succeeded();
     let command = "tinygpt train --resume runs/quick-4 --eval-only=false";
@@ -97,7 +96,7 @@ fn a_runs_config_starts_another_on_its_text_whose_values_follow_as_they_did() {
     let tail = command.strip_prefix("tinygpt ").unwrap();
     place.run(&format!("{tail} --max-iters 2")).succeeded();
     assert_eq!(place.step_of("runs/quick-4/last"), 2);
-    assert!(place.read("runs/quick-4/config.toml").contains("# text = Tiny Shakespeare"));
+    assert!(place.read("runs/quick-4/config.toml").contains("# text: Tiny Shakespeare"));
 }
 
 #[test]
@@ -105,12 +104,7 @@ fn a_model_out_of_proportion_and_a_run_that_only_warms_up_are_noted() {
     let place = Place::new();
     place.write("few.txt", "to be or not to be ".repeat(3));
     let said = place.train("few.txt --n-embd 64 --val-fraction 0").succeeded();
-    assert!(
-        said.out.contains("51 training tokens: enough to learn")
-            || said.out.contains("57 training tokens: enough to learn"),
-        "{}",
-        said.out
-    );
+    assert!(said.out.contains("57 training tokens: enough to learn"), "{}", said.out);
     let said = place.train("--warmup-iters 20").succeeded();
     assert!(said.out.contains("the whole run is warm-up"), "{}", said.out);
     let said = place.train("").succeeded();

@@ -35,8 +35,8 @@ fn a_run_stopped_by_a_signal_goes_on_as_if_nothing_had_happened() {
 #[test]
 fn a_second_signal_stops_at_once_and_the_checkpoint_before_stays() {
     let place = Place::new();
-    // Each step takes seconds.
-    let slow = "--gradient-accumulation-steps 200000 --max-iters 1000";
+    // A step is one part, of about a second.
+    let slow = "--n-layer 6 --n-embd 384 --block-size 1024 --max-iters 1000";
     let child = place.command(&tiny(slow)).spawn().unwrap();
     wait_until("the first checkpoint", || place.at("runs/quick/last").exists());
     signal(&child, "INT");

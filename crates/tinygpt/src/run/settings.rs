@@ -161,7 +161,7 @@ impl Settings {
             Value::from(&*fixed.as_ref().unwrap_or(path).to_string_lossy())
         });
         text += &match self.text.is_empty() {
-            true => format!("# text = {TINY_SHAKESPEARE}, the built-in one\n"),
+            true => format!("# text: {TINY_SHAKESPEARE}, the built-in one\n"),
             false => format!("text = {}\n", Value::Array(paths.collect())),
         };
         for group in Group::ALL {

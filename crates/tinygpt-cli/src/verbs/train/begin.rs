@@ -264,7 +264,7 @@ fn or_best(run: &Run, checkpoint: &Path, failure: Failure) -> Failure {
     let best = run.best();
     match read_progress(&best) {
         Ok(Some(Progress { step, .. })) if best != checkpoint && resumable(&best).is_ok() => {
-            failure.with_hint(format!(
+            failure.and_hint(format!(
                 "{} is whole, of step {step}: remove {} to go on from there",
                 quoted(&best),
                 quoted(checkpoint)
