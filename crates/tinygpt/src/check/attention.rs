@@ -18,6 +18,8 @@ const TRIED: usize = 8;
 /// A model that reads what it is to predict trains to a wonderful loss and writes nonsense.
 pub(super) fn causality(gpt: &mut Gpt, idx: &[u32]) -> Result<Vec<Row>> {
     let (t, v) = (idx.len(), gpt.config().vocab_size);
+    // One token is never another, and a channel alone is always normalised to 0.
+    let tell_apart = v > 1 && gpt.config().n_embd > 1;
     let before = gpt.forward(idx, None, (1, t))?.0.to_vec();
     let (mut early, mut unseen, mut changed) = (0, 0, idx.to_vec());
     let tried = t.min(TRIED);
@@ -30,7 +32,7 @@ pub(super) fn causality(gpt: &mut Gpt, idx: &[u32]) -> Result<Vec<Row>> {
             before[row.clone()].iter().zip(&after[row]).any(|(a, b)| a.to_bits() != b.to_bits())
         };
         early += (0..at).filter(differs).count();
-        unseen += usize::from(at + 1 < t && v > 1 && !(at + 1..t).any(|i| differs(&i)));
+        unseen += usize::from(at + 1 < t && tell_apart && !(at + 1..t).any(|i| differs(&i)));
     }
     Ok(vec![
         Row::new("positions that saw a later token", early.to_string(), "0", early == 0),

@@ -200,6 +200,7 @@ mod tests {
             GptConfig { bias: false, tied: false, ..config.clone() },
             GptConfig { dropout: 0.5, n_head: 1, ..config.clone() },
             GptConfig { block_size: 1, n_layer: 1, n_head: 1, n_embd: 2, ..config.clone() },
+            GptConfig { n_layer: 1, n_head: 1, n_embd: 1, ..config.clone() },
         ] {
             let mut subject = Subject::fresh(&config, Cpu::new(2, Isa::best())).unwrap();
             // The experiment with the mask has a model of its own, and its own test.

@@ -27,6 +27,7 @@ mod tests;
 pub use load::{read_config, read_progress, read_tokenizer};
 
 use crate::config::{GptConfig, TrainConfig};
+use crate::data::DataOptions;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::model::Params;
@@ -76,6 +77,9 @@ pub struct Progress {
     pub train_tokens: u64,
     /// How it was trained.
     pub train: TrainConfig,
+    /// How its text became tokens.
+    #[serde(default)]
+    pub data: DataOptions,
 }
 
 /// What resuming needs beside the model.

@@ -4,6 +4,7 @@
 
 use super::token_file::{HEADER, Header, MAGIC, VERSION, append_ids, decode_ids, width_for};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::tokenizer::Tokenizer;
 use std::fs::File;
 use std::io::{self, Read};
@@ -46,7 +47,7 @@ impl Tokens {
     pub fn open(path: &Path, tokenizer: &Tokenizer) -> Result<(Self, u64)> {
         let wrong = |problem: String| Error::data(path.display().to_string(), problem);
         let (mut header, failed) = (Vec::with_capacity(HEADER), |e| Error::io("read", path)(e));
-        let file = File::open(path).map_err(failed)?;
+        let file = files::open(path)?;
         let size = file.metadata().map_err(failed)?.len();
         (&file).take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
         if !header.starts_with(&MAGIC) {

@@ -13,6 +13,15 @@ pub enum Event<'a> {
     Evaluation(&'a Evaluation),
     /// What the model writes now.
     Sample(&'a str),
+    /// So much of something that can take long is done: an evaluation, a sample, a step.
+    Progress {
+        /// What, as a noun.
+        what: &'static str,
+        /// Parts done.
+        done: u64,
+        /// Parts in all.
+        total: u64,
+    },
     /// Something could not be written; the run goes on and tries again at its next checkpoint.
     Failed(&'a Error),
 }

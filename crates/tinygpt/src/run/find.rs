@@ -54,7 +54,12 @@ fn latest(runs: &Path) -> Result<Run> {
         Err(_) => followed(&path),
     };
     folder.and_then(Run::at).ok_or_else(|| {
-        known_runs(runs, Error::checkpoint(&path, "the run it names is not there any more"))
+        let is_folder = fs::symlink_metadata(&path).is_ok_and(|kind| kind.is_dir());
+        let problem = match is_folder {
+            true => "is a folder, where a link to the newest run should be",
+            false => "the run it names is not there any more",
+        };
+        known_runs(runs, Error::checkpoint(&path, problem))
     })
 }
 
@@ -79,7 +84,7 @@ fn known_runs(runs: &Path, error: Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::folder::tests::{said, save};
+    use super::super::folder::tests::{names, said, save};
     use super::*;
 
     #[test]
@@ -98,6 +103,17 @@ mod tests {
         assert_eq!(model_path(&runs, Some(&runs.join("latest"))).unwrap(), run.best());
         fs::write(runs.join("latest"), "deleted").unwrap();
         assert!(said(Run::open(&runs, None)).contains("not there any more"));
+    }
+
+    #[test]
+    fn a_folder_called_latest_is_in_nobodys_way_and_is_said() {
+        let runs = tempfile::tempdir().unwrap();
+        fs::create_dir_all(runs.path().join("latest/mine")).unwrap();
+        let run = Run::create(runs.path(), "quick").unwrap();
+        assert!(run.metrics().exists() && runs.path().join("latest/mine").exists());
+        let text = said(Run::open(runs.path(), None));
+        assert!(text.contains("is a folder, where") && text.contains("quick"), "{text}");
+        assert_eq!(names(runs.path()), ["latest", "quick"]);
     }
 
     #[test]

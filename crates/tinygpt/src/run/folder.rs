@@ -60,7 +60,8 @@ impl Run {
                 made => made.map_err(Error::io("create", &folder))?,
             }
             files::write_whole(&folder.join(METRICS), "")?;
-            point_latest(runs, Path::new(&name))?;
+            // What a user put in its place is no reason not to train.
+            let _ = point_latest(runs, Path::new(&name));
             return Ok(Self { folder });
         }
         unreachable!("there is always another number")
@@ -101,9 +102,16 @@ impl Run {
                 .any(|entry| entry.map_or(true, |entry| entry.file_name() != BEGUN)),
         };
         match (is_run(folder), overwrite) {
-            (true, false) => Err(Error::checkpoint(folder, "there is a run already").with_hint(
-                "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
-            )),
+            (true, false) => {
+                let begun = Self { folder: folder.to_owned() }.newest().is_ok();
+                Err(Error::checkpoint(folder, "there is a run already").with_hint(match begun {
+                    true => {
+                        "--resume goes on with it, --overwrite replaces it, another --out-dir \
+                         keeps it"
+                    }
+                    false => "it has not saved a checkpoint yet: --overwrite starts it anew",
+                }))
+            }
             (false, _) if taken => Err(Error::checkpoint(folder, "is neither empty nor a run")
                 .with_hint("choose a new folder with --out-dir")),
             // Saving replaces these two as wholes, so nothing else can stay in them.
@@ -189,8 +197,13 @@ impl Run {
     /// [`Error::Checkpoint`] if nothing was saved yet.
     pub fn model(&self) -> Result<PathBuf> {
         [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
-            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
-                .with_hint("it saves at its first evaluation, at its end, and when interrupted")
+            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet").with_hint(
+                format!(
+                    "it saves at its first evaluation, at its end, and when interrupted; if it \
+                         is not training any more: tinygpt train --overwrite --out-dir {}",
+                    files::quoted(&self.folder)
+                ),
+            )
         })
     }
 
@@ -239,7 +252,7 @@ pub(super) mod tests {
         format!("{error} | {}", error.hint().unwrap_or("no hint"))
     }
 
-    fn names(folder: &Path) -> Vec<String> {
+    pub(in super::super) fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -280,7 +293,7 @@ pub(super) mod tests {
             fs::write(folder.join(path), "mine").unwrap();
         }
         let text = said(Run::create_at(&runs, &folder, true));
-        assert!(text.contains("last/readme: is in the way"), "{text}");
+        assert!(text.contains("last/readme is in the way"), "{text}");
         fs::remove_file(folder.join("last/readme")).unwrap();
         let text = said(Run::create_at(&runs, &folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");

@@ -9,11 +9,12 @@ use super::folder::Run;
 use super::keeper::Keeper;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::train::Trainer;
+use crate::train::{Evaluation, Trainer, Watch};
 use std::ops::ControlFlow;
 
 /// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each
-/// evaluation. `stop` is asked before every step.
+/// evaluation. `stop` is asked before every step, micro-batch, part of an evaluation and token of a
+/// sample. What is cut short by it is dropped and made up for by the resumed run.
 ///
 /// # Errors
 /// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
@@ -26,26 +27,28 @@ pub fn train(
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
     let mut keeper = Keeper::open(run, trainer)?;
+    let mut stopped = false;
     loop {
         let progress = trainer.progress();
         let (step, max_iters) = (progress.step, trainer.config().max_iters);
         let finished = step >= max_iters || trainer.config().eval_only;
         // Asked before an evaluation, which may take minutes: the resumed run makes up for it.
-        let stopped = !finished && stop();
+        stopped |= !finished && stop();
         let interval = trainer.config().eval_interval;
         let due = interval > 0 && step.is_multiple_of(interval) && !stopped;
         if (due || finished) && progress.last_eval != Some(step) {
-            let evaluation = trainer.evaluate()?;
-            on_event(Event::Evaluation(&evaluation));
-            let text = match sample_tokens {
-                0 => None,
-                tokens => Some(sample(trainer, tokens)?),
-            };
-            if let Some(text) = &text {
-                on_event(Event::Sample(text));
+            match look(trainer, sample_tokens, stop, on_event)? {
+                None => stopped = true,
+                Some((evaluation, text)) => {
+                    trainer.record(&evaluation);
+                    on_event(Event::Evaluation(&evaluation));
+                    if let Some(text) = &text {
+                        on_event(Event::Sample(text));
+                    }
+                    let kept = keeper.evaluation(trainer, evaluation, text.as_deref());
+                    keeper.settle(kept, finished, on_event)?;
+                }
             }
-            let kept = keeper.evaluation(trainer, evaluation, text.as_deref());
-            keeper.settle(kept, finished, on_event)?;
         }
         let patience = trainer.config().patience;
         let impatient = patience > 0 && trainer.progress().stale_evals >= patience;
@@ -53,10 +56,10 @@ pub fn train(
             trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, true, on_event)?;
-            return Ok(match (finished, impatient) {
-                (true, _) => Ending::Finished,
-                (_, true) => Ending::Patience,
-                _ => Ending::Stopped,
+            return Ok(match (stopped, finished) {
+                (true, _) => Ending::Stopped,
+                (_, true) => Ending::Finished,
+                _ => Ending::Patience,
             });
         }
         if keeper.is_due() {
@@ -64,15 +67,48 @@ pub fn train(
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, false, on_event)?;
         }
-        let report = trainer.step()?;
+        let Some(report) = trainer.step_watched(&mut watch("step", stop, on_event))? else {
+            stopped = true;
+            continue;
+        };
         let kept = keeper.step(report);
         keeper.settle(kept, false, on_event)?;
         on_event(Event::Step(&report));
     }
 }
 
+/// Tells how far `what` is and asks whether to go on with it.
+fn watch(
+    what: &'static str,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> impl FnMut(u64, u64) -> ControlFlow<()> {
+    move |done, total| {
+        on_event(Event::Progress { what, done, total });
+        if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The losses as they are now and a text of `sample_tokens` tokens, if any are wanted; none if it was
+/// to stop before both were there. Changes nothing.
+fn look(
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Option<(Evaluation, Option<String>)>> {
+    let evaluation = trainer.measure(&mut watch("evaluation", stop, on_event))?;
+    let Some(evaluation) = evaluation else { return Ok(None) };
+    if sample_tokens == 0 {
+        return Ok(Some((evaluation, None)));
+    }
+    let text = sample(trainer, sample_tokens, &mut watch("sample", stop, on_event))?;
+    Ok(text.map(|text| (evaluation, Some(text))))
+}
+
 /// Text that the model writes now: always from the same start and draws, so that samples compare.
-pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
+/// None if `watch` ended it.
+fn sample(trainer: &mut Trainer, tokens: usize, watch: Watch) -> Result<Option<String>> {
     let tokenizer = trainer.data().tokenizer.clone();
     let sampling = Sampling {
         temperature: 0.8,
@@ -82,9 +118,13 @@ pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
     };
     let mut sampler = Sampler::new(&sampling, 0)?;
     let start = [tokenizer.start()];
-    let ids =
-        trainer.gpt().generate_with(&start, tokens, &mut sampler, |_| ControlFlow::Continue(()))?;
-    Ok(tokenizer.decode(&ids[1..]))
+    let (mut done, mut wanted) = (0, ControlFlow::Continue(()));
+    let ids = trainer.gpt().generate_with(&start, tokens, &mut sampler, |_| {
+        done += 1;
+        wanted = watch(done, tokens as u64);
+        wanted
+    })?;
+    Ok(wanted.is_continue().then(|| tokenizer.decode(&ids[1..])))
 }
 
 #[cfg(test)]
@@ -167,19 +207,46 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
         train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
-        for (cut, threads) in [(0, 1), (3, 2), (5, 1), (12, 3), (22, 1)] {
+        // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17 from
+        // the second, and the last twelve from those at the end.
+        let cuts = [(0, 0), (1, 0), (4, 0), (5, 0), (12, 0), (13, 1), (16, 4), (19, 5), (25, 5)];
+        for (cut, step) in cuts.into_iter().chain([(60, 15), (84, 23), (94, 23)]) {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
             let ending = train(&run, &mut trainer(&settings(), 1), 8, &stop, &mut |_| {}).unwrap();
-            assert_eq!(ending, Ending::Stopped);
-            let mut trainer = resumed(&run, &settings(), threads);
-            assert_eq!(trainer.progress().step, cut);
+            assert_eq!(ending, Ending::Stopped, "stopped at {cut}");
+            let mut trainer = resumed(&run, &settings(), 1 + cut % 3);
+            assert_eq!(trainer.progress().step, step, "stopped at {cut}");
             let ending = train(&run, &mut trainer, 8, &|| false, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Finished);
             assert_eq!(timeless(&run), timeless(&whole), "stopped at {cut}");
             assert!(bytes(&run) == bytes(&whole), "stopped at {cut}: other weights or samples");
         }
+    }
+
+    #[test]
+    fn a_step_that_is_stopped_between_its_parts_leaves_everything_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        // 16 tokens each: more than are computed at a time.
+        let parts = TrainConfig { batch_size: 160, max_iters: 4, lr_decay_iters: 4, ..settings() };
+        let [whole, cut] = ["whole", "cut"].map(|name| Run::create(folder.path(), name).unwrap());
+        train(&whole, &mut trainer(&parts, 1), 0, &|| false, &mut |_| {}).unwrap();
+        let steps = std::cell::Cell::new(0);
+        let stop = || steps.get() == 3;
+        let mut halves = |event: Event| {
+            if matches!(event, Event::Progress { what: "step", .. }) {
+                steps.set(steps.get() + 1);
+            }
+        };
+        let ending = train(&cut, &mut trainer(&parts, 1), 0, &stop, &mut halves).unwrap();
+        assert_eq!((ending, steps.get()), (Ending::Stopped, 3));
+        let mut trainer = resumed(&cut, &parts, 1);
+        assert_eq!(trainer.progress().step, 2);
+        train(&cut, &mut trainer, 0, &|| false, &mut |_| {}).unwrap();
+        assert_eq!(timeless(&cut), timeless(&whole));
+        let read = |run: &Run| std::fs::read(run.last().join("model.safetensors")).unwrap();
+        assert!(read(&cut) == read(&whole), "other weights");
     }
 
     #[test]

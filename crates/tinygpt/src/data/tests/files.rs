@@ -16,11 +16,7 @@ fn files_are_joined_in_order_with_one_line_break_between() {
     let dataset = build(&folder.input(&[""]), &everything_trains()).unwrap();
     assert_eq!(text_of(&dataset), "first\nsecond\nlast");
     assert_has(&dataset.source, &["z.TXT and 3 more"]);
-    assert!(
-        dataset.notices.iter().any(|n| n.ends_with("c.txt: is empty")),
-        "{:?}",
-        dataset.notices
-    );
+    assert!(dataset.notices.iter().any(|n| n.ends_with("c.txt is empty")), "{:?}", dataset.notices);
 
     let dataset = build(&folder.input(&["b.txt", "a/z.TXT", "b.txt"]), &everything_trains());
     assert_eq!(text_of(&dataset.unwrap()), "second\nfirst\nsecond");
@@ -30,7 +26,7 @@ fn files_are_joined_in_order_with_one_line_break_between() {
 fn files_that_cannot_be_used_are_named() {
     let folder = Folder::new(&[("empty.txt", b""), ("docs/readme.md", b"x")]);
     for (names, parts) in [
-        (vec!["empty.txt"], vec!["empty.txt: is empty"]),
+        (vec!["empty.txt"], vec!["empty.txt is empty"]),
         (vec!["none.txt"], vec!["cannot read", "none.txt"]),
         (vec!["docs"], vec!["docs: no .txt file in this folder"]),
         (vec![], vec!["no file was named"]),
@@ -45,13 +41,37 @@ fn files_that_cannot_be_used_are_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_that_contains_itself_is_an_error_and_not_a_hang() {
-    let folder = Folder::new(&[("a.txt", b"x")]);
-    std::os::unix::fs::symlink(folder.path(), folder.path().join("loop")).unwrap();
+fn what_cannot_be_read_in_a_folder_is_left_out_and_named() {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    let folder = Folder::new(&[("a.txt", b"x"), ("b.txt", b"y"), ("shut/c.txt", b"z")]);
+    let at = |name: &str| folder.path().join(name);
+    symlink(folder.path(), at("loop")).unwrap();
+    symlink("nowhere", at("gone.txt")).unwrap();
+    symlink("/dev/zero", at("zero.txt")).unwrap();
+    for name in ["b.txt", "shut"] {
+        fs::set_permissions(at(name), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    // Rights do not hold back an administrator.
+    let shut = fs::read(at("b.txt")).is_err();
+    let dataset = build(&folder.input(&[""]), &everything_trains()).unwrap();
+    assert_eq!(text_of(&dataset), if shut { "x" } else { "x\ny\nz" });
+    let names = ["loop", "gone.txt", "zero.txt", "b.txt", "shut"];
+    let told = if shut { &names[..] } else { &names[..3] };
+    let left_out = dataset.notices.iter().filter(|notice| notice.contains("was left out"));
+    assert_eq!(left_out.count(), told.len(), "{:?}", dataset.notices);
+    assert_has(&dataset.notices.join("\n"), told);
+    assert_has(&dataset.notices.join("\n"), &["leads back to", "No such file", "regular file"]);
+    fs::set_permissions(at("shut"), fs::Permissions::from_mode(0o700)).unwrap();
+
     assert_has(
-        &failure(build(&folder.input(&[""]), &everything_trains())),
-        &["cannot read", "loop"],
+        &failure(build(&Input::Paths(vec!["/dev/zero".into()]), &everything_trains())),
+        &["/dev/zero is a device"],
     );
+    fs::remove_file(at("a.txt")).unwrap();
+    fs::remove_file(at("b.txt")).unwrap();
+    fs::remove_dir_all(at("shut")).unwrap();
+    let none = failure(build(&folder.input(&[""]), &everything_trains()));
+    assert_has(&none, &["no .txt file in this folder", "was left out"]);
 }
 
 #[cfg(unix)]
@@ -122,7 +142,7 @@ fn a_folder_of_tokens_is_the_same_in_memory_and_opened_again() {
     }
     let chars = Tokenizer::from_chars("ab".chars());
     fs::write(dir.join("tokenizer.json"), chars.to_json()).unwrap();
-    assert_has(&failure(Dataset::open(&dir)), &["train.bin: belongs to another tokenizer"]);
+    assert_has(&failure(Dataset::open(&dir)), &["train.bin belongs to another tokenizer"]);
 }
 
 #[test]

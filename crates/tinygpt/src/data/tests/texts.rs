@@ -13,7 +13,7 @@ fn a_file_that_is_not_utf_8_is_told_the_byte_and_the_line() {
     bytes.extend(b"more");
     assert_has(
         &failure(build_text(&bytes, &everything_trains())),
-        &["text.txt: is not UTF-8: 0xFF at byte 1000 (line 69)", "iconv", "lossy"],
+        &["text.txt is not UTF-8: 0xFF at byte 1000 (line 69)", "iconv", "lossy"],
     );
     let lossy = DataOptions { lossy: true, ..everything_trains() };
     let dataset = build_text(&bytes, &lossy).unwrap();
@@ -96,6 +96,27 @@ fn a_vocabulary_that_is_large_for_its_text_is_noticed() {
             "{notices:?}"
         );
     }
+}
+
+#[test]
+fn byte_tokens_take_any_bytes() {
+    let bytes: Vec<u8> =
+        (0..=255).rev().chain([0xff, 0xfe, 0, 0, 0xe2, 0x82]).cycle().take(700).collect();
+    let options = DataOptions { tokenizer: TokenizerKind::Byte, ..everything_trains() };
+    for text in [bytes.clone(), [&b"\xff\xfea\0b\0"[..], &bytes].concat(), vec![0; 9]] {
+        let dataset = build_text(&text, &options).unwrap();
+        let found: Vec<u8> = ids(&dataset.train).into_iter().map(|id| id as u8).collect();
+        assert!(found == text, "{} bytes of {}", found.len(), text.len());
+        assert_eq!(dataset.train_bytes, text.len() as u64);
+    }
+    let halves = DataOptions { val_fraction: 0.5, ..options.clone() };
+    let dataset = build_text(&bytes, &halves).unwrap();
+    let both = [ids(&dataset.train), ids(&dataset.val.unwrap())].concat();
+    assert!(both.iter().map(|&id| id as u8).eq(bytes.iter().copied()));
+    assert_has(&dataset.notices.join("\n"), &["not UTF-8, kept byte by byte"]);
+    let bytes = &bytes[2..]; // without what looks like UTF-16's mark
+    let replaced = build_text(bytes, &DataOptions { lossy: true, ..options }).unwrap();
+    assert_eq!(text_of(&replaced), String::from_utf8_lossy(bytes));
 }
 
 proptest! {
