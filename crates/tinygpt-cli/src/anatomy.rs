@@ -3,7 +3,7 @@
 //! Dimensions: B sequences of T tokens, width C, H heads of D = C/H, vocabulary V, L blocks.
 //! All that is said of parameters is a walk over the table in `tinygpt::model::tensors`.
 
-use indicatif::{HumanBytes, HumanCount};
+use indicatif::{DecimalBytes, HumanCount};
 use tinygpt::model::{Spec, Tensors};
 use tinygpt::{GptConfig, train::micro_batch};
 
@@ -36,14 +36,13 @@ impl<'a> Anatomy<'a> {
     /// The page; `all` writes out every block, otherwise the first stands for them.
     pub fn page(&self, title: &str, all: bool) -> String {
         let Self { b, t, .. } = self;
-        format!(
-            "{title}\n\n{}\nPARAMETERS\n{}\n{}\nACTIVATIONS, B = {b} sequences of T = {t} tokens\n{}\nCOSTS\n{}",
-            self.dimensions(),
-            self.parameters(all),
-            self.groups(),
-            self.activations(),
-            self.costs(),
-        )
+        [
+            format!("{title}\n\n{}", self.dimensions()),
+            format!("PARAMETERS\n{}\n{}", self.parameters(all), self.groups()),
+            format!("ACTIVATIONS, B = {b} sequences of T = {t} tokens\n{}", self.activations()),
+            format!("COSTS\n{}", self.costs()),
+        ]
+        .join("\n")
     }
 
     fn dimensions(&self) -> String {
@@ -122,7 +121,7 @@ impl<'a> Anatomy<'a> {
                 0 => "-".into(),
                 n => format!("x {n}"),
             };
-            let each = HumanBytes(self.bytes(array)).to_string();
+            let each = DecimalBytes(self.bytes(array)).to_string();
             let shape = shape(&self.shape(array));
             row([array.name, array.dims, &shape, &each, &kept, array.note])
         }));
@@ -130,20 +129,24 @@ impl<'a> Anatomy<'a> {
     }
 
     fn costs(&self) -> String {
-        let Self { config: GptConfig { n_layer, n_embd, .. }, b, t, .. } = self;
+        let &Self { config: &GptConfig { n_layer, n_embd, tied, .. }, b, t, .. } = self;
         let n = self.without_positions();
-        let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * *t as f64;
+        let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * t as f64;
         let weights = WIDTH * self.sum(|_| true) as u64;
+        // A tied head's gradient is kept apart from the embedding's until the step.
+        let apart = if tied { self.table.wte.len() } else { 0 };
+        let gradients = weights + WIDTH * apart as u64;
         let kept = ACTIVATIONS.iter().fold(0u64, |sum, array| {
             sum.saturating_add(self.bytes(array).saturating_mul(self.kept(array) as u64))
         });
         // Training takes a batch in parts.
-        let part = micro_batch(&GptConfig { block_size: *t, ..self.config.clone() }, *b);
-        let kept = kept / *b as u64 * part as u64;
-        let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(*t as u64);
+        let part = micro_batch(&GptConfig { block_size: t, ..self.config.clone() }, b);
+        let kept = kept / b as u64 * part as u64;
+        let held = 3 * weights + gradients;
+        let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
-        let bytes = |what: &str, n: u64, why: &str| line(what, &HumanBytes(n).to_string(), why);
-        let flops_a_batch = flops * *b as f64 * *t as f64;
+        let bytes = |what: &str, n: u64, why: &str| line(what, &DecimalBytes(n).to_string(), why);
+        let flops_a_batch = flops * b as f64 * t as f64;
         let rows = [
             line(
                 "work of a token",
@@ -151,9 +154,9 @@ impl<'a> Anatomy<'a> {
                 "6 N + 12 L C T, forward and back; N without positions",
             ),
             line("work of a batch", &format!("{flops_a_batch:.2e} FLOPs"), "B T times that"),
-            bytes("memory to train", (4 * weights).saturating_add(kept), "about, the sum of:"),
+            bytes("memory to train", held.saturating_add(kept), "about, the sum of:"),
             bytes("  weights", weights, "4 bytes a parameter"),
-            bytes("  gradients", weights, "as many"),
+            bytes("  gradients", gradients, if tied { "as many, and V C" } else { "as many" }),
             bytes("  AdamW's moments", 2 * weights, "two for each parameter"),
             bytes(
                 "  activations",
@@ -239,8 +242,8 @@ fn count(n: usize) -> String {
     HumanCount(n as u64).to_string()
 }
 
-/// As nanoGPT prints it: 10.65M.
-fn millions(n: usize) -> String {
+/// As nanoGPT prints a number of parameters: 10.65M.
+pub fn millions(n: usize) -> String {
     format!("{:.2}M", n as f64 / 1e6)
 }
 
@@ -276,20 +279,15 @@ pub fn aligned<const N: usize>(rows: &[[String; N]], to_the_right: [bool; N]) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tinygpt::{Layers, Settings};
 
     #[test]
     fn the_char_model_has_the_counts_that_nanogpt_prints() {
-        let config = GptConfig {
-            vocab_size: 65,
-            block_size: 256,
-            n_layer: 6,
-            n_head: 6,
-            n_embd: 384,
-            bias: false,
-            ..Default::default()
-        };
+        let layers = Layers { preset: Some("shakespeare-char".into()), ..Default::default() };
+        let config = GptConfig { vocab_size: 65, ..Settings::resolve(&layers).unwrap().model };
         let page = Anatomy::new(&config, 64, 256).page("char", false);
         for fact in [
+            "43.08 MB  as many, and V C",
             "10.75M parameters, 10.65M without positions",
             "26 tensors, 10,740,096 parameters; none on 13 tensors, 4,992 parameters",
             "(64, 6, 256, 256)",

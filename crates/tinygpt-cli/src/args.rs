@@ -9,7 +9,8 @@ use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
 use tinygpt::{Cpu, Isa};
 
-/// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made `--flag=true`.
+/// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
+/// `--flag=true`.
 pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut flags_ended = false;
     let normal = |word: OsString| {
@@ -76,7 +77,8 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
             .value_parser(PossibleValuesParser::new(key.choices))
             .hide_possible_values(true)
     } else if matches!(default, "true" | "false") {
-        // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a TEXT.
+        // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a
+        // TEXT.
         arg.value_name("true|false")
             .num_args(0..=1)
             .require_equals(true)

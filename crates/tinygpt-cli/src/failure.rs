@@ -36,6 +36,13 @@ impl Failure {
         self
     }
 
+    /// The same with one more way out.
+    pub fn and_hint(mut self, hint: impl Into<String>) -> Self {
+        let hint = hint.into();
+        self.hint = Some(self.hint.map_or(hint.clone(), |first| format!("{hint}; {first}")));
+        self
+    }
+
     /// The same as a mistake in what was asked for.
     pub fn into_usage(self) -> Self {
         Self { code: 2, ..self }
@@ -76,7 +83,6 @@ pub fn usage(mistake: &clap::Error) -> Failure {
         ErrorKind::UnknownArgument if arg.starts_with('-') => (
             format!("unknown flag {arg}"),
             keys::elsewhere(arg.trim_start_matches('-'))
-                .map(Into::into)
                 .or(did_you_mean(ContextKind::SuggestedArg))
                 .or(Some("--help lists every flag".into())),
         ),

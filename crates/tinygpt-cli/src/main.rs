@@ -7,6 +7,7 @@
 mod anatomy;
 mod args;
 mod failure;
+mod memory;
 mod out;
 mod progress;
 mod render;
@@ -42,7 +43,8 @@ Start here:
   tinygpt info                         see every shape in the model
   tinygpt train my.txt --n-layer 6     your text, your model
 
-A flag may be written --n-layer 6, --n-layer=6 or --n_layer=6. `tinygpt VERB --help` explains a verb.";
+A flag may be written --n-layer 6, --n-layer=6 or --n_layer=6. \
+`tinygpt VERB --help` explains a verb.";
 
 /// The command line as a whole.
 fn program() -> Command {
@@ -53,14 +55,25 @@ fn program() -> Command {
         .max_term_width(100)
         .args_override_self(true)
         .subcommand_value_name("VERB")
-        .subcommand_help_heading("Verbs")
-        .disable_help_subcommand(true);
+        .subcommand_help_heading("Verbs");
     VERBS.iter().fold(program, |program, (name, about, arguments, _)| {
         program.subcommand(arguments(Command::new(*name).about(*about)))
     })
 }
 
+/// Makes a write past a limit on the size of files fail as on a full disk, instead of ending the
+/// program. Blocked, not ignored, which would need `unsafe`; later threads inherit it.
+#[cfg(unix)]
+fn outlive_limits_on_files() {
+    use nix::sys::signal::{SigSet, Signal};
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGXFSZ);
+    let _ = signals.thread_block();
+}
+
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    outlive_limits_on_files();
     let mut out = Out::new();
     match act(&mut out) {
         Ok(()) => ExitCode::SUCCESS,

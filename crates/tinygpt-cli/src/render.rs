@@ -4,9 +4,11 @@
 //! `iter 10: loss 3.2439, time 123.45ms, ...` and `step 250: train loss 1.9000, val loss 2.0000`
 //! begin as nanoGPT's do, for everybody who has a script that reads those.
 
+use crate::progress::{MOMENT, PATIENCE};
 use crate::{Outcome, out::Out, out::tell};
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::time::{Duration, Instant};
 use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
@@ -17,6 +19,10 @@ pub struct Renderer<'a> {
     bar: Option<ProgressBar>,
     log_interval: u64,
     val_loss: Option<f32>,
+    /// What is being done part by part, and since when.
+    doing: Option<(&'static str, Instant)>,
+    /// What was said to take long: once is enough.
+    told: Vec<&'static str>,
 }
 
 impl<'a> Renderer<'a> {
@@ -33,10 +39,33 @@ impl<'a> Renderer<'a> {
             // What an earlier start did says nothing of how long the rest takes.
             bar.reset_eta();
         }
-        Self { out, bar, log_interval, val_loss: None }
+        Self { out, bar, log_interval, val_loss: None, doing: None, told: Vec::new() }
+    }
+
+    /// So much of a longer work is done: on the live line, or once in a line of its own.
+    pub fn progress(&mut self, what: &'static str, done: u64, total: u64) {
+        let since = match self.doing {
+            Some((same, since)) if same == what => since,
+            _ => self.doing.insert((what, Instant::now())).1,
+        };
+        let spent = since.elapsed();
+        match &self.bar {
+            Some(bar) if spent > MOMENT => {
+                bar.set_message(format!("{what} {}%", 100 * done / total.max(1)));
+            }
+            None if spent > PATIENCE && done < total && !self.told.contains(&what) => {
+                self.told.push(what);
+                tell(&long_line(what, spent, done, total));
+            }
+            _ => {}
+        }
+        if done >= total {
+            self.doing = None;
+        }
     }
 
     pub fn step(&mut self, step: &StepReport) -> Outcome {
+        self.doing = None;
         if let Some(bar) = &self.bar {
             bar.set_position(step.iter + 1);
             bar.set_message(live_message(step, self.val_loss));
@@ -54,6 +83,7 @@ impl<'a> Renderer<'a> {
     /// Anything else there is to say: a sample, where the run is kept.
     pub fn text(&mut self, text: &str) -> Outcome {
         match &self.bar {
+            _ if text.is_empty() => Ok(()),
             Some(bar) => bar.suspend(|| self.out.write(text)),
             None => self.out.write(text),
         }
@@ -73,6 +103,13 @@ impl<'a> Renderer<'a> {
             bar.finish_and_clear();
         }
     }
+}
+
+/// What takes long, and how long.
+fn long_line(what: &str, spent: Duration, done: u64, total: u64) -> String {
+    let all = spent.as_secs_f64() * total as f64 / done.max(1) as f64;
+    let all = HumanDuration(Duration::try_from_secs_f64(all).unwrap_or_default());
+    format!("note: this {what} takes about {all}")
 }
 
 fn step_line(step: &StepReport) -> String {
@@ -122,6 +159,13 @@ mod tests {
         assert_eq!(evaluation_line(&evaluation), "step 250: train loss 1.9000, val loss 2.0000\n");
         evaluation.val_loss = None;
         assert!(!evaluation_line(&evaluation).contains("NaN"));
+    }
+
+    #[test]
+    fn what_takes_long_says_how_long() {
+        let line = long_line("evaluation", Duration::from_secs(3), 5, 200);
+        assert_eq!(line, "note: this evaluation takes about 2 minutes");
+        assert!(long_line("step", Duration::MAX, 0, u64::MAX).starts_with("note: this step"));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A trained model ready to work, with the tokenizer it was saved with.
 
-use crate::{args::cpu, failure::Failure};
+use crate::{args::cpu, failure::Failure, memory::check_loading};
 use std::path::{Path, PathBuf};
-use tinygpt::checkpoint;
+use tinygpt::checkpoint::read_tokenizer;
+use tinygpt::files::quoted;
 use tinygpt::run::{folder::RUNS, model_path};
 use tinygpt::{Checkpoint, Error, Gpt, Tokenizer};
 
@@ -17,14 +18,14 @@ pub struct Trained {
 impl Trained {
     /// The model that the user typed, or that of the newest run.
     pub fn load(typed: Option<&PathBuf>, threads: usize) -> Result<Self, Failure> {
-        let path = model_path(Path::new(RUNS), typed.map(PathBuf::as_path))?;
-        let Checkpoint { config, params, .. } = Checkpoint::load(&path)?;
+        let (path, Checkpoint { config, params, .. }, tokenizer) =
+            named_checkpoint(typed.map(PathBuf::as_path))?;
         let wrong = |problem: String, hint: &str| Error::Checkpoint {
             path: path.clone(),
             problem,
             hint: Some(hint.into()),
         };
-        let tokenizer = checkpoint::read_tokenizer(&path)?.ok_or_else(|| {
+        let tokenizer = tokenizer.ok_or_else(|| {
             let problem = "has no tokenizer.json, which says what its tokens mean";
             wrong(problem.into(), "copy it from the folder that the weights came from")
         })?;
@@ -37,4 +38,31 @@ impl Trained {
         let gpt = Gpt::with_params(config, params, cpu(threads)?)?;
         Ok(Self { path, gpt, tokenizer })
     }
+}
+
+/// Where the checkpoint is that the user typed, or that of the newest run, and what is in it. Its
+/// training state is not looked at.
+pub fn named_checkpoint(
+    typed: Option<&Path>,
+) -> Result<(PathBuf, Checkpoint, Option<Tokenizer>), Failure> {
+    let path = model_path(Path::new(RUNS), typed)?;
+    match whole(&path) {
+        Ok((checkpoint, tokenizer)) => Ok((path, checkpoint, tokenizer)),
+        Err(failure) => {
+            let last = path.with_file_name("last");
+            Err(match path.ends_with("best") && whole(&last).is_ok() {
+                true => failure.with_hint(format!(
+                    "{} is whole: name it instead, or copy it over {}",
+                    quoted(&last),
+                    quoted(&path)
+                )),
+                false => failure,
+            })
+        }
+    }
+}
+
+fn whole(path: &Path) -> Result<(Checkpoint, Option<Tokenizer>), Failure> {
+    check_loading(path)?;
+    Ok((Checkpoint::load(path)?, read_tokenizer(path)?))
 }

@@ -38,6 +38,8 @@ const PRESETS: [&str; 6] =
 fn alone_it_prints_its_help() {
     let help = succeeds(&[]);
     assert_eq!(help, succeeds(&["--help"]));
+    assert_eq!(help, succeeds(&["help"]));
+    assert_eq!(succeeds(&["train", "--help"]), succeeds(&["help", "train"]));
     for verb in ["train", "sample", "eval", "info", "check", "completions"] {
         assert!(help.contains(&format!("\n  {verb} ")), "{verb}");
     }
@@ -88,6 +90,9 @@ fn flags_of_nanogpt_that_have_no_place_here_are_told_why() {
     assert!(refused(&["train", "--device=cpu"]).contains("CPU"));
     assert!(refused(&["train", "--compile=False"]).contains("nothing to compile"));
     assert!(refused(&["sample", "--dtype=float16"]).contains("float32"));
+    assert!(refused(&["train", "--lr", "1e-3"]).contains("learning_rate"));
+    assert!(refused(&["train", "--epochs=3"]).contains("max_iters"));
+    assert!(refused(&["train", "--no-bias"]).contains("`bias` itself: false"));
 }
 
 #[test]
@@ -162,6 +167,9 @@ fn a_config_file_that_is_wrong_names_its_line() {
     assert!(message.contains("my.toml, line 2: unknown key `learning_rte`"), "{message}");
     assert!(message.contains("hint: did you mean `learning_rate`?"), "{message}");
     assert!(refused_text("n_layer = 2\nbias = False\n").contains("line 2"));
+    #[cfg(unix)]
+    assert!(refused(&["train", "--config", "/dev/zero"]).contains("larger than 1048576 bytes"));
+    assert!(refused(&["train", "--config", "/"]).contains("is a folder"));
     std::fs::remove_file(&path).unwrap();
     assert!(refused(&["info", path.to_str().unwrap()]).contains("my.toml"));
 }

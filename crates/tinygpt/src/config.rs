@@ -42,6 +42,14 @@ pub struct GptConfig {
     pub activation: Activation,
 }
 
+impl GptConfig {
+    /// A model to try things on, in milliseconds. No two sizes are alike and none is round, so that
+    /// whoever mixes two up is found out.
+    pub fn tiny() -> Self {
+        Self { vocab_size: 13, block_size: 9, n_layer: 2, n_head: 3, n_embd: 21, ..Self::default() }
+    }
+}
+
 impl Default for GptConfig {
     fn default() -> Self {
         Self {
@@ -97,7 +105,8 @@ impl GptConfig {
                 format!("n_embd = {} must be a multiple of n_head = {}", self.n_embd, self.n_head),
             )
             .with_hint(format!(
-                "the nearest n_head that divides {} is {nearest}; n_head counts heads, n_layer counts blocks",
+                "the nearest n_head that divides {} is {nearest}; n_head counts heads, n_layer \
+                 counts blocks",
                 self.n_embd
             )));
         }

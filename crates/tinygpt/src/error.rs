@@ -24,7 +24,7 @@ pub enum Error {
         hint: Option<String>,
     },
     /// A text, token file or prompt cannot be used: change the data.
-    #[error("{source_name}: {problem}")]
+    #[error("{}", about(source_name, problem))]
     Data {
         /// The file, or what the text is called.
         source_name: String,
@@ -34,7 +34,7 @@ pub enum Error {
         hint: Option<String>,
     },
     /// A checkpoint or run folder cannot be used: choose another or repair it.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}", about(&path.display().to_string(), problem))]
     Checkpoint {
         /// The file or folder.
         path: PathBuf,
@@ -63,6 +63,13 @@ pub enum Error {
         /// What to do, when we know.
         hint: Option<String>,
     },
+}
+
+/// A problem that begins with a verb goes on after the name; any other stands after a colon.
+fn about(name: &str, problem: &str) -> String {
+    const VERBS: [&str; 5] = ["is", "has", "looks", "belongs", "changed"];
+    let verb = VERBS.iter().any(|&verb| problem.split(' ').next() == Some(verb));
+    format!("{name}{} {problem}", if verb { "" } else { ":" })
 }
 
 impl Error {
@@ -109,5 +116,18 @@ impl Error {
             Error::Io { .. } => {}
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_its_problem_read_as_one_sentence() {
+        assert_eq!(Error::data("a.txt", "is empty").to_string(), "a.txt is empty");
+        let error = Error::checkpoint("runs/a", "there is no such run").to_string();
+        assert_eq!(error, "runs/a: there is no such run");
+        assert_eq!(Error::data("a", "isolated").to_string(), "a: isolated");
     }
 }

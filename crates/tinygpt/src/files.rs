@@ -24,9 +24,17 @@ pub fn write_whole(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     written.map_err(Error::io("write", path))
 }
 
-/// A file's text, with U+FFFD where it is not UTF-8.
-pub(crate) fn read_lossy(path: &Path) -> Result<String> {
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
+/// Bytes of the longest log that is read: a run of tens of millions of steps.
+const LONGEST_LOG: u64 = 1 << 32;
+
+/// The text of a log, with U+FFFD where it is not UTF-8: a kill may have cut a character.
+pub(crate) fn read_log(path: &Path) -> Result<String> {
+    let mut bytes = Vec::new();
+    open(path)?.take(LONGEST_LOG + 1).read_to_end(&mut bytes).map_err(Error::io("read", path))?;
+    if bytes.len() as u64 > LONGEST_LOG {
+        let problem = format!("is larger than {LONGEST_LOG} bytes");
+        return Err(Error::data(path.display().to_string(), problem));
+    }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -36,12 +44,29 @@ pub(crate) fn read_lossy(path: &Path) -> Result<String> {
 /// [`Error::Io`] when it cannot be read, [`Error::Data`] when it is no regular file, larger than
 /// that, or not UTF-8.
 pub fn read_text(path: &Path, most: u64) -> Result<String> {
-    let io = |source| Error::Io { doing: "read", path: path.to_owned(), source };
-    let name = || path.display().to_string();
-    let file = open(path)?;
+    read_all(open(path)?, most, path)
+}
+
+/// [`read_text`] of something that the user named, which may be a pipe too.
+///
+/// # Errors
+/// As for `read_text`; a folder.
+pub fn read_named(path: &Path, most: u64) -> Result<String> {
+    if path.is_dir() {
+        return Err(Error::data(path.display().to_string(), "is a folder; expected a file"));
+    }
+    read_all(File::open(path).map_err(Error::io("read", path))?, most, path)
+}
+
+/// All of `from`, a text of at most `most` bytes, which errors call `name`.
+///
+/// # Errors
+/// As for [`read_text`].
+pub fn read_all(from: impl Read, most: u64, name: &Path) -> Result<String> {
     let mut bytes = Vec::new();
     // One byte more than allowed: the size is what can be read, not what the system claims.
-    file.take(most + 1).read_to_end(&mut bytes).map_err(io)?;
+    from.take(most + 1).read_to_end(&mut bytes).map_err(Error::io("read", name))?;
+    let name = || name.display().to_string();
     if bytes.len() as u64 > most {
         return Err(Error::data(name(), format!("is larger than {most} bytes")));
     }
@@ -105,6 +130,17 @@ pub(crate) fn sync_parent(path: &Path) -> io::Result<()> {
     }
 }
 
+/// A path as a shell takes it: in quotes if need be, and never taken for a flag.
+pub fn quoted(path: &Path) -> String {
+    let path = path.display().to_string();
+    let path = if path.starts_with('-') { format!("./{path}") } else { path };
+    let plain = |c: char| c.is_alphanumeric() || "/._-+,:@%=".contains(c);
+    match !path.is_empty() && path.chars().all(plain) {
+        true => path,
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}
+
 /// The sibling of `path` whose name is longer by `suffix`.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     // Not `path + suffix`: "best/" would become "best/.tmp", inside instead of beside.
@@ -160,6 +196,21 @@ mod tests {
     }
 
     #[test]
+    fn paths_in_commands_are_quoted_where_a_shell_needs_it() {
+        for (path, shown) in [
+            ("runs/quick-2", "runs/quick-2"),
+            ("my run", "'my run'"),
+            ("it's", r"'it'\''s'"),
+            ("~/a", "'~/a'"),
+            ("-x", "./-x"),
+            ("größe", "größe"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(Path::new(path)), shown);
+        }
+    }
+
+    #[test]
     fn texts_that_are_too_long_or_no_text_are_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
@@ -168,5 +219,16 @@ mod tests {
         assert!(read_text(&path, 5).unwrap_err().to_string().contains("UTF-8 text (byte 3)"));
         assert!(read_text(folder.path(), 5).unwrap_err().to_string().contains("is a folder"));
         assert!(read_text(&folder.path().join("b"), 5).unwrap_err().to_string().contains("read"));
+        assert!(read_named(folder.path(), 5).unwrap_err().to_string().contains("is a folder"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_never_ends_is_refused_at_its_limit() {
+        let zeros = Path::new("/dev/zero");
+        let error = read_named(zeros, 1000).unwrap_err().to_string();
+        assert!(error.contains("/dev/zero") && error.contains("larger than 1000"), "{error}");
+        assert!(read_text(zeros, 9).unwrap_err().to_string().contains("no regular file"));
+        assert!(read_log(zeros).unwrap_err().to_string().contains("no regular file"));
     }
 }

@@ -1,22 +1,28 @@
-//! A training step allocates nothing once the first ones are done.
+//! A training step allocates nothing once the first ones are done, and before it no more than was
+//! said.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use tinygpt::train::Memory;
 use tinygpt::{DataOptions, Dataset, Gpt, GptConfig, Input, TrainConfig, Trainer};
 
 struct Counting;
 
 static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+/// Bytes in use.
+static HELD: AtomicUsize = AtomicUsize::new(0);
 
 // SAFETY: every call goes to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Relaxed);
+        HELD.fetch_add(layout.size(), Relaxed);
         // SAFETY: the caller's promise, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Relaxed);
         // SAFETY: the caller's promise, passed on.
         unsafe { System.dealloc(at, layout) }
     }
@@ -40,10 +46,14 @@ fn a_training_step_allocates_nothing() {
     };
     // 80 sequences of 32 tokens are two micro-batches, the second one smaller.
     let train = TrainConfig { batch_size: 80, ..TrainConfig::default() };
-    let mut trainer = Trainer::new(Gpt::new(config, 1).unwrap(), data.unwrap(), train).unwrap();
+    let (data, held) = (data.unwrap(), HELD.load(Relaxed));
+    let said = Memory::of(&config, train.sequences_per_step()).total() as f64;
+    let mut trainer = Trainer::new(Gpt::new(config, 1).unwrap(), data, train).unwrap();
     for _ in 0..2 {
         trainer.step().unwrap();
     }
+    let taken = (HELD.load(Relaxed) - held) as f64;
+    assert!((0.9..1.2).contains(&(taken / said)), "takes {taken} bytes, said {said}");
     let before = ALLOCATIONS.load(Relaxed);
     for _ in 0..3 {
         trainer.step().unwrap();

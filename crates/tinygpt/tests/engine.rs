@@ -1,31 +1,20 @@
 //! The whole model against its f64 twin, and the equalities it promises bit for bit.
 
-use std::sync::Arc;
-use tinygpt::model::{Attention, Dropout, Params, Tensors, reference};
+use tinygpt::model::{Attention, Dropout, reference};
 use tinygpt::optim::AdamW;
 use tinygpt::{Activation, Gpt, GptConfig, TrainConfig};
 use tinygpt_kernels::{Cpu, Isa, reference::random};
 
-fn config() -> GptConfig {
-    GptConfig {
-        vocab_size: 13,
-        block_size: 9,
-        n_layer: 2,
-        n_head: 3,
-        n_embd: 21,
-        ..GptConfig::default()
-    }
-}
-
 /// A model whose every parameter was moved away from where it starts.
 fn model(config: &GptConfig, threads: usize, isa: Isa) -> Gpt {
-    let mut params = Params::init(Arc::new(Tensors::of(config)), 1);
+    let mut gpt = Gpt::new_on(config.clone(), 1, Cpu::new(threads, isa)).unwrap();
+    let params = gpt.params_mut();
     for (i, spec) in params.table().clone().iter().enumerate() {
         for (x, noise) in params.get_mut(spec).iter_mut().zip(random(i as u64, spec.len())) {
             *x += 0.1 * noise;
         }
     }
-    Gpt::with_params(config.clone(), params, Cpu::new(threads, isa)).unwrap()
+    gpt
 }
 
 fn batch(config: &GptConfig, b: usize, t: usize) -> (Vec<u32>, Vec<i32>) {
@@ -43,7 +32,7 @@ fn every_gradient_of_every_variant_matches_differences_of_the_f64_twin() {
         (false, false, Activation::GeluTanh),
         (true, false, Activation::Silu),
     ] {
-        let config = GptConfig { tied, bias, activation, ..config() };
+        let config = GptConfig { tied, bias, activation, ..GptConfig::tiny() };
         let (idx, targets) = batch(&config, 2, 7);
         for isa in Isa::available() {
             for attention in [Attention::Fused, Attention::Naive] {
@@ -104,7 +93,9 @@ fn accumulated(config: &GptConfig, threads: usize, isa: Isa, part: usize) -> (f6
 
 #[test]
 fn gradients_are_the_same_bits_for_any_threads_and_any_cut_of_the_batch() {
-    for config in [config(), GptConfig { tied: false, bias: false, n_head: 7, ..config() }] {
+    for config in
+        [GptConfig::tiny(), GptConfig { tied: false, bias: false, n_head: 7, ..GptConfig::tiny() }]
+    {
         for isa in Isa::available() {
             let (loss, grads) = accumulated(&config, 1, isa, 6);
             for (threads, part) in [(2, 6), (5, 6), (1, 1), (2, 2), (3, 4), (16, 5)] {
@@ -121,7 +112,7 @@ fn gradients_are_the_same_bits_for_any_threads_and_any_cut_of_the_batch() {
 
 #[test]
 fn a_future_token_changes_no_earlier_logit_by_a_single_bit() {
-    let config = config();
+    let config = GptConfig::tiny();
     let mut gpt = model(&config, 2, Isa::best());
     let (mut idx, _) = batch(&config, 1, 9);
     let before = gpt.forward(&idx, None, (1, 9)).unwrap().0.to_vec();
@@ -137,7 +128,7 @@ fn a_future_token_changes_no_earlier_logit_by_a_single_bit() {
 
 #[test]
 fn the_unmasked_model_does_see_the_future() {
-    let config = config();
+    let config = GptConfig::tiny();
     let mut gpt = model(&config, 1, Isa::best()).with_attention(Attention::NaiveUnmasked);
     let (mut idx, _) = batch(&config, 1, 9);
     let before = gpt.forward(&idx, None, (1, 9)).unwrap().0[..13].to_vec();
@@ -147,7 +138,7 @@ fn the_unmasked_model_does_see_the_future() {
 
 #[test]
 fn one_batch_can_be_learnt_by_heart() {
-    let config = GptConfig { n_embd: 24, ..config() };
+    let config = GptConfig { n_embd: 24, ..GptConfig::tiny() };
     let (idx, _) = batch(&config, 2, 9);
     let targets: Vec<i32> = idx.iter().map(|&x| (x as i32 * 7 + 3) % 13).collect();
     let train = TrainConfig::default();
@@ -166,7 +157,7 @@ fn one_batch_can_be_learnt_by_heart() {
 #[test]
 fn the_first_loss_is_ln_v() {
     for vocab_size in [13, 65, 1000] {
-        let config = GptConfig { vocab_size, ..config() };
+        let config = GptConfig { vocab_size, ..GptConfig::tiny() };
         let (idx, targets) = batch(&config, 4, 9);
         let loss =
             Gpt::new(config, 5).unwrap().forward(&idx, Some(&targets), (4, 9)).unwrap().1.unwrap();
@@ -176,7 +167,7 @@ fn the_first_loss_is_ln_v() {
 
 #[test]
 fn dropout_acts_in_training_and_never_in_evaluation() {
-    let config = config();
+    let config = GptConfig::tiny();
     let dropped = GptConfig { dropout: 0.5, ..config.clone() };
     let (idx, targets) = batch(&config, 2, 9);
     let loss = |config: &GptConfig| {
@@ -193,7 +184,7 @@ fn dropout_acts_in_training_and_never_in_evaluation() {
 
 #[test]
 fn wrong_ids_targets_and_lengths_are_told_never_wrapped() {
-    let mut gpt = Gpt::new(GptConfig { block_size: 4, ..config() }, 1).unwrap();
+    let mut gpt = Gpt::new(GptConfig { block_size: 4, ..GptConfig::tiny() }, 1).unwrap();
     let message = |gpt: &mut Gpt, idx: &[u32], targets: Option<&[i32]>, dims| {
         gpt.forward(idx, targets, dims).unwrap_err().to_string()
     };
@@ -210,7 +201,7 @@ fn wrong_ids_targets_and_lengths_are_told_never_wrapped() {
 
 #[test]
 fn all_targets_ignored_give_a_nan_loss_and_zero_gradients_as_in_pytorch() {
-    let mut gpt = Gpt::new(config(), 1).unwrap();
+    let mut gpt = Gpt::new(GptConfig::tiny(), 1).unwrap();
     let loss = gpt.forward(&[1, 2], Some(&[-1, -1]), (1, 2)).unwrap().1.unwrap();
     gpt.backward();
     assert!(loss.is_nan());
@@ -220,7 +211,7 @@ fn all_targets_ignored_give_a_nan_loss_and_zero_gradients_as_in_pytorch() {
 #[test]
 #[should_panic(expected = "a forward pass with targets before its backward")]
 fn a_backward_whose_forward_was_overwritten_is_refused() {
-    let mut gpt = Gpt::new(config(), 1).unwrap();
+    let mut gpt = Gpt::new(GptConfig::tiny(), 1).unwrap();
     gpt.forward(&[1, 2], Some(&[2, 3]), (1, 2)).unwrap();
     gpt.generate(&[4], 1, &tinygpt::Sampling::greedy()).unwrap();
     gpt.backward();

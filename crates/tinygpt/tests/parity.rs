@@ -1,6 +1,5 @@
-//! The engine against values computed with PyTorch: every `*.safetensors` file of the folder
-//! named by
-//! `TINYGPT_GOLDEN` (by default `tests/golden`), on every instruction set this processor has.
+//! The engine against values computed with PyTorch: every `*.safetensors` file of the folder named
+//! by `TINYGPT_GOLDEN` (by default `tests/golden`), on every instruction set this processor has.
 //!
 //! Each file holds a configuration, parameters, a batch, and what PyTorch made of them: logits,
 //! loss, every gradient, ten AdamW steps, a greedy continuation.

@@ -2,15 +2,15 @@
 
 use super::info::named_model;
 use crate::args::{cpu, threads};
-use crate::{Outcome, failure::Failure, out::Out};
+use crate::{Outcome, failure::Failure, out::Out, trained::named_checkpoint};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use tinygpt::GptConfig;
 use tinygpt::check::{BrokenMask, CHECKS, Report, Row, Subject};
-use tinygpt::run::{folder::RUNS, model_path, read::PRESETS};
-use tinygpt::{Checkpoint, GptConfig};
+use tinygpt::run::{folder::RUNS, read::PRESETS};
 
 const HELP: &str = "\
 One row a fact: the parameter count; the first loss against ln V; the variance of attention scores
@@ -87,7 +87,8 @@ fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
     if recipe || !(path.exists() || runs.join(name).exists()) {
         return Ok(Subject::fresh(&named_model(name)?.config, cpu)?);
     }
-    Ok(Subject::trained(Checkpoint::load(&model_path(runs, Some(path))?)?, cpu)?)
+    let (_, checkpoint, _) = named_checkpoint(Some(path))?;
+    Ok(Subject::trained(checkpoint, cpu)?)
 }
 
 /// What was asked for, and how what is measured differs from it.

@@ -6,6 +6,7 @@ use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, train
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 use indicatif::HumanCount;
 use std::f64::consts::LN_2;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinygpt::checkpoint::read_progress;
@@ -77,7 +78,9 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         };
         rows.push(measured(&mut model, part, tokens, bytes)?);
     }
-    let step = read_progress(&model.path)?.map(|at| format!(", step {}", HumanCount(at.step)));
+    // The weights are what counts: a training state that is damaged only leaves the step unsaid.
+    let progress = read_progress(&model.path).ok().flatten();
+    let step = progress.map(|at| format!(", step {}", HumanCount(at.step)));
     let v = model.gpt.config().vocab_size;
     out.write(&format!(
         "model   {}{}\ntext    {}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
@@ -105,9 +108,12 @@ fn measured(
         return Err(Failure::run(problem));
     }
     let (started, mut bar) = (Instant::now(), Bar::new(part));
-    let loss = exact_loss(&mut model.gpt, tokens, &mut |done, total| bar.at(done, total));
+    let loss = exact_loss(&mut model.gpt, tokens, &mut |done, total| {
+        bar.at(done, total);
+        ControlFlow::Continue(())
+    });
     bar.finish();
-    let (loss, seconds) = (loss?, started.elapsed().as_secs_f64());
+    let (loss, seconds) = (loss?.expect("nobody ends it"), started.elapsed().as_secs_f64());
     if !loss.is_finite() {
         let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";
         let what = format!("the loss of {}", model.path.display());
@@ -133,7 +139,7 @@ fn measured(
 /// The text of the run that the model is of.
 fn own_text(model: &Trained) -> Result<Dataset, Failure> {
     let Some((run, settings)) = settings_of(&model.path)? else {
-        let problem = format!("{}: is not in a run, so its text is unknown", model.path.display());
+        let problem = format!("{} is not in a run, so its text is unknown", model.path.display());
         return Err(Failure::run(problem).with_hint("name a text: --text FILE"));
     };
     let mut bar = Bar::new("reading the text");

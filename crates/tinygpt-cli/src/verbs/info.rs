@@ -103,21 +103,21 @@ fn of_run(run: &Run) -> Result<NamedModel, Failure> {
     let mut model = recipe(run.folder().display().to_string(), &layers)?;
     for (name, path) in [("best", run.best()), ("last", run.last())] {
         if checkpoint::exists(&path) {
-            model.title += &line(name, &training_of(&path)?.0);
+            model.title += &line(name, &training_of(&path).0);
         }
     }
     if let Ok(path) = run.model() {
-        model.title += &line("tokenizer", &tokenizer_of(&path)?);
+        model.title += &line("tokenizer", &tokenizer_of(&path));
     }
     Ok(model)
 }
 
 fn of_checkpoint(path: &Path) -> Result<NamedModel, Failure> {
     let config = checkpoint::read_config(path)?;
-    let (training, batch_size) = training_of(path)?;
+    let (training, batch_size) = training_of(path);
     let title = path.display().to_string()
         + &line("training", &training)
-        + &line("tokenizer", &tokenizer_of(path)?);
+        + &line("tokenizer", &tokenizer_of(path));
     Ok(NamedModel { title, config, batch_size })
 }
 
@@ -125,25 +125,29 @@ fn line(name: &str, text: &str) -> String {
     format!("\n{name:<10} {text}")
 }
 
-/// How far the training of a checkpoint had come, and the size of its batches.
-fn training_of(path: &Path) -> Result<(String, usize), Failure> {
-    let Some(progress) = checkpoint::read_progress(path)? else {
-        return Ok(("weights only".into(), TrainConfig::default().batch_size));
+/// How far the training of a checkpoint had come, and the size of its batches. What is damaged is
+/// said: the rest of the page is worth reading without it.
+fn training_of(path: &Path) -> (String, usize) {
+    let progress = match checkpoint::read_progress(path) {
+        Ok(Some(progress)) => progress,
+        Ok(None) => return ("weights only".into(), TrainConfig::default().batch_size),
+        Err(error) => return (format!("damaged: {error}"), TrainConfig::default().batch_size),
     };
     let Progress { step, best_val_loss, tokens, elapsed_s, train, .. } = progress;
     let loss = best_val_loss
         .map_or("no validation".into(), |loss| format!("best validation loss {loss:.4}"));
     let [step, all, tokens] = [step, train.max_iters, tokens].map(HumanCount);
     let time = HumanDuration(Duration::try_from_secs_f64(elapsed_s).unwrap_or_default());
-    Ok((format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train.batch_size))
+    (format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train.batch_size)
 }
 
-fn tokenizer_of(path: &Path) -> Result<String, Failure> {
-    Ok(match checkpoint::read_tokenizer(path)? {
-        None => "none".into(),
-        Some(tokenizer) => match tokenizer.kind() {
+fn tokenizer_of(path: &Path) -> String {
+    match checkpoint::read_tokenizer(path) {
+        Err(error) => format!("damaged: {error}"),
+        Ok(None) => "none".into(),
+        Ok(Some(tokenizer)) => match tokenizer.kind() {
             TokenizerKind::Char => format!("{} characters", tokenizer.vocab_size()),
             TokenizerKind::Byte => "bytes".into(),
         },
-    })
+    }
 }

@@ -9,7 +9,8 @@ use tinygpt::checkpoint::{Checkpoint, TrainState};
 
 /// 1,376 parameters on Tiny Shakespeare, evaluated (and saved) every five of twenty steps.
 pub const TINY: &str = "--n-layer 1 --n-head 2 --n-embd 8 --block-size 8 --batch-size 2 \
-     --max-iters 20 --eval-interval 5 --eval-iters 1 --log-interval 1 --sample-tokens 4 --threads 1";
+     --max-iters 20 --eval-interval 5 --eval-iters 1 --log-interval 1 --sample-tokens 4 \
+     --threads 1";
 
 /// What a command came to.
 #[derive(Debug)]

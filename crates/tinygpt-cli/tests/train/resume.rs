@@ -1,6 +1,6 @@
 //! Runs that go on.
 
-use crate::place::Place;
+use crate::place::{Place, Said, tiny};
 use std::fs;
 
 #[test]
@@ -57,7 +57,86 @@ fn what_a_run_is_cannot_change_when_it_resumes() {
     place.write("my.txt", "another text");
     // A file after --resume is what to resume; before it, a text.
     assert!(place.run("train my.txt --resume").failed(2).contains("keeps its text"));
-    assert!(place.run("train --resume my.txt").failed(1).contains("my.txt: is no run"));
+    assert!(place.run("train --resume my.txt").failed(1).contains("my.txt is no run"));
+}
+
+#[test]
+fn what_was_edited_in_config_toml_is_told_or_refused_when_a_run_resumes() {
+    let place = Place::new();
+    place.train("").succeeded();
+    let config = place.read("runs/quick/config.toml");
+    let edited = |from: &str, to: &str| {
+        assert!(config.contains(from), "{from}: {config}");
+        place.write("runs/quick/config.toml", config.replace(from, to));
+        place.run("train --resume --max-iters 22")
+    };
+    for (from, to) in [
+        ("seed = 1337 ", "seed = 1 "),
+        ("split = \"contiguous\"", "split = \"shuffled\""),
+        ("tokenizer = \"char\"", "tokenizer = \"byte\""),
+        ("val_fraction = 0.1 ", "val_fraction = 0.2 "),
+        ("newline = \"keep\"", "newline = \"normalize\""),
+        ("lossy = false", "lossy = true"),
+        ("n_layer = 1 ", "n_layer = 2 "),
+    ] {
+        let error = edited(from, to).failed(2);
+        assert!(error.contains(&format!("this run has {}", from.trim())), "{error}");
+        assert_eq!(place.step_of("runs/quick/last"), 20);
+    }
+    let said = edited("learning_rate = 0.002 ", "learning_rate = 0.003 ").succeeded();
+    assert!(said.err.contains("changed: learning_rate 0.002 -> 0.003\n"), "{}", said.err);
+    let said = place.run("train --resume --max-iters 24").succeeded();
+    assert!(!said.err.contains("learning_rate"), "{}", said.err);
+}
+
+#[test]
+fn a_last_checkpoint_that_is_damaged_or_not_finite_leads_to_the_best() {
+    let place = Place::new();
+    place.train("").succeeded();
+    let last = place.at("runs/quick/last");
+    let state = last.join("training_state.safetensors");
+    let whole = fs::read(&state).unwrap();
+    fs::write(&state, &whole[..whole.len() / 2]).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(error.contains("truncated"), "{error}");
+    assert!(
+        error.contains("runs/quick/best is whole, of step 20: remove runs/quick/last"),
+        "{error}"
+    );
+    fs::write(&state, &whole).unwrap();
+
+    let mut weights = fs::read(last.join("model.safetensors")).unwrap();
+    let end = weights.len();
+    weights[end - 4..].copy_from_slice(&f32::NAN.to_le_bytes());
+    fs::write(last.join("model.safetensors"), weights).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(
+        error.contains("transformer.ln_f.weight[7] of runs/quick/last is not finite"),
+        "{error}"
+    );
+    assert!(!error.contains("learning_rate") && error.contains("best is whole"), "{error}");
+    let error = place.run("train --init-from runs/quick/last").failed(1);
+    assert!(
+        error.contains("is not finite (NaN)") && error.contains("another checkpoint"),
+        "{error}"
+    );
+    fs::remove_dir_all(&last).unwrap();
+    place.run("train --resume --max-iters 30").succeeded();
+}
+
+#[test]
+fn a_run_without_a_checkpoint_says_how_to_begin_anew() {
+    let place = Place::new();
+    place.write("out run/metrics.jsonl", "");
+    let mut command = place.command("train --resume");
+    let error = Said::of(command.arg("out run").output().unwrap()).failed(1);
+    assert!(error.contains("tinygpt train --overwrite --out-dir 'out run'"), "{error}");
+    let error =
+        Said::of(place.command(&tiny("--out-dir")).arg("out run").output().unwrap()).failed(1);
+    assert!(error.contains("--overwrite starts it anew") && !error.contains("--resume"), "{error}");
+    let mut command = place.command(&tiny("--overwrite --out-dir"));
+    let said = Said::of(command.arg("out run").output().unwrap()).succeeded();
+    assert!(said.out.contains("tinygpt sample 'out run'\n"), "{}", said.out);
 }
 
 #[test]
@@ -77,6 +156,7 @@ fn a_checkpoint_without_its_training_state_says_what_is_missing() {
     }
     let error = place.run("train --resume --max-iters 40").failed(1);
     assert!(error.contains("has not saved a checkpoint yet"), "{error}");
+    assert!(error.contains("tinygpt train --overwrite --out-dir runs/quick"), "{error}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use crate::place::Place;
 fn intervals_of_zero_are_off_and_an_evaluation_of_nothing_is_refused() {
     let place = Place::new();
     let said = place.train("--eval-interval 0").succeeded();
+    assert_eq!(said.out.matches("\nfirst loss  ").count(), 1, "{}", said.out);
     assert_eq!(said.out.matches(": train loss ").count(), 1, "{}", said.out);
     assert!(said.out.contains("\nstep 20: "), "{}", said.out);
     let said = place.train("--log-interval 0").succeeded();
@@ -36,6 +37,15 @@ fn settings_that_cannot_work_name_the_numbers_and_leave_nothing() {
         ("--threads 2000000", &["threads = 2000000: must be at most 1024"]),
         ("--batch-size 0", &["batch_size = 0"]),
         ("--max-iters -1", &["max_iters"]),
+        (
+            "--n-layer 4 --n-head 1 --n-embd 40000",
+            &["n_embd = 40000: training such a model takes", "TiB of memory", "lower n_embd"],
+        ),
+        ("--vocab-size 4000000000 --n-embd 64", &["vocab_size = 4000000000", "of memory"]),
+        (
+            "--block-size 900000 --val-fraction 0 --n-layer 9999",
+            &["block_size = 900000", "TiB of memory"],
+        ),
     ] {
         let error = place.train(words).failed(2);
         assert!(parts.iter().all(|part| error.contains(part)), "{words}: {error}");
@@ -60,6 +70,55 @@ fn settings_at_their_edges_train() {
     ] {
         place.train(words).succeeded();
     }
+}
+
+#[test]
+fn a_runs_config_starts_another_on_its_text_whose_values_follow_as_they_did() {
+    let place = Place::new();
+    place.write("my text.txt", "to be or not to be ".repeat(40));
+    let words = crate::place::tiny("--max-iters 40");
+    let mut command = place.command(&words);
+    crate::place::Said::of(command.arg("my text.txt").output().unwrap()).succeeded();
+    let config = place.read("runs/quick/config.toml");
+    assert!(config.contains("my text.txt\"]\n"), "{config}");
+    assert!(config.contains("warmup_iters = 4 ") && config.contains("vocab_size = 7 "), "{config}");
+    let again = "train --config runs/quick/config.toml --max-iters";
+    let said = place.run(&format!("{again} 2")).succeeded();
+    assert!(said.out.contains("my text.txt: 684 training"), "{}", said.out);
+    assert!(place.read("runs/quick-2/config.toml").contains("warmup_iters = 0 "));
+    place.write("other.txt", "the question ".repeat(90));
+    let said = place.run(&format!("{again} 3 other.txt")).succeeded();
+    assert!(said.out.contains("other.txt") && said.out.contains("vocabulary 10"), "{}", said.out);
+
+    let said = place.train("--eval-only").succeeded();
+    let command = "tinygpt train --resume runs/quick-4 --eval-only=false";
+    assert!(said.out.contains(command), "{}", said.out);
+    let tail = command.strip_prefix("tinygpt ").unwrap();
+    place.run(&format!("{tail} --max-iters 2")).succeeded();
+    assert_eq!(place.step_of("runs/quick-4/last"), 2);
+    assert!(place.read("runs/quick-4/config.toml").contains("# text: Tiny Shakespeare"));
+}
+
+#[test]
+fn a_model_out_of_proportion_and_a_run_that_only_warms_up_are_noted() {
+    let place = Place::new();
+    place.write("few.txt", "to be or not to be ".repeat(3));
+    let said = place.train("few.txt --n-embd 64 --val-fraction 0").succeeded();
+    assert!(said.out.contains("57 training tokens: enough to learn"), "{}", said.out);
+    let said = place.train("--warmup-iters 20").succeeded();
+    assert!(said.out.contains("the whole run is warm-up"), "{}", said.out);
+    let said = place.train("").succeeded();
+    assert!(!said.out.contains("warm-up") && !said.out.contains("by heart"), "{}", said.out);
+}
+
+#[test]
+fn a_text_whose_end_is_unlike_the_rest_is_explained_once() {
+    let place = Place::new();
+    place.write("two.txt", "a".repeat(2000) + &"bcdefgh".repeat(30));
+    let flags = "two.txt --max-iters 200 --eval-interval 50 --learning-rate 0.03";
+    let said = place.train(flags).succeeded();
+    assert_eq!(said.out.matches("is far above train").count(), 1, "{}", said.out);
+    assert!(said.out.contains("--split shuffled"), "{}", said.out);
 }
 
 #[test]

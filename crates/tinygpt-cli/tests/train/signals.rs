@@ -35,8 +35,8 @@ fn a_run_stopped_by_a_signal_goes_on_as_if_nothing_had_happened() {
 #[test]
 fn a_second_signal_stops_at_once_and_the_checkpoint_before_stays() {
     let place = Place::new();
-    // Each step takes seconds.
-    let slow = "--gradient-accumulation-steps 200000 --max-iters 1000";
+    // A step is one part, of about a second.
+    let slow = "--n-layer 6 --n-embd 384 --block-size 1024 --max-iters 1000";
     let child = place.command(&tiny(slow)).spawn().unwrap();
     wait_until("the first checkpoint", || place.at("runs/quick/last").exists());
     signal(&child, "INT");
@@ -47,6 +47,41 @@ fn a_second_signal_stops_at_once_and_the_checkpoint_before_stays() {
     assert_eq!(said.code, Some(130), "{said:?}");
     assert!(!said.out.contains("go on"), "{}", said.out);
     assert_eq!(place.step_of("runs/quick/last"), 0);
+}
+
+#[test]
+fn one_signal_ends_an_evaluation_a_sample_and_a_step_that_take_minutes() {
+    for slow in [
+        "--eval-iters 20000000",
+        "--eval-interval 1 --sample-tokens 50000000",
+        "--eval-interval 0 --gradient-accumulation-steps 20000000",
+    ] {
+        let place = Place::new();
+        let child = place.command(&tiny(slow)).spawn().unwrap();
+        wait_until("it trains", || place.at("runs/quick/config.toml").exists());
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        signal(&child, "INT");
+        Said::of(child.wait_with_output().unwrap()).stopped();
+        assert_eq!(place.step_of("runs/quick/last"), 0);
+        assert_eq!(place.read("runs/quick/metrics.jsonl"), "");
+    }
+}
+
+#[test]
+fn a_run_stopped_in_its_last_evaluation_goes_on_with_that() {
+    let place = Place::new();
+    let slow = "--eval-interval 0 --eval-iters 20000000";
+    let child = place.command(&tiny(slow)).spawn().unwrap();
+    let metrics = place.at("runs/quick/metrics.jsonl");
+    wait_until("the steps are done", || {
+        fs::read_to_string(&metrics).is_ok_and(|text| text.lines().count() == 20)
+    });
+    signal(&child, "INT");
+    Said::of(child.wait_with_output().unwrap()).stopped();
+    let said = place.run("train --resume --eval-iters 1").succeeded();
+    assert!(said.out.contains("\nstep 20: train loss "), "{}", said.out);
+    assert_eq!(place.step_of("runs/quick/best"), 20);
+    assert!(place.run("train --resume").succeeded().out.contains("already at 20 of 20"));
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn a_run_in_the_way_is_replaced_only_when_asked_and_a_users_files_stay() {
     assert_eq!(place.read("out/metrics.jsonl"), before);
     let overwrite = "my.txt --out-dir out --overwrite --max-iters 2";
     let error = place.train(overwrite).failed(1);
-    assert!(error.contains("out/best/readme: is in the way"), "{error}");
+    assert!(error.contains("out/best/readme is in the way"), "{error}");
     assert_eq!(place.step_of("out/best"), 20);
     fs::remove_file(place.at("out/best/readme")).unwrap();
     place.train(overwrite).succeeded();
@@ -111,6 +111,17 @@ fn a_reader_that_stops_reading_does_not_stop_the_training() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(place.step_of("runs/quick/last"), 3000);
+}
+
+#[test]
+fn a_folder_called_latest_does_not_stop_a_training() {
+    let place = Place::new();
+    place.write("runs/latest/notes.txt", "mine");
+    let said = place.train("").succeeded();
+    assert!(said.err.contains("runs/latest cannot be made to name this run"), "{}", said.err);
+    assert!(place.run("sample").failed(1).contains("runs/latest is a folder"));
+    place.run("sample runs/quick -n 3").succeeded();
+    assert_eq!(place.read("runs/latest/notes.txt"), "mine");
 }
 
 #[test]

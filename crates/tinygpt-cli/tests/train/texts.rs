@@ -121,6 +121,22 @@ fn files_folders_and_standard_input_are_texts() {
     assert_eq!(place.names("runs"), before);
 }
 
+#[cfg(unix)]
+#[test]
+fn bytes_of_any_kind_train_as_bytes_and_a_folder_with_broken_links_trains() {
+    let place = Place::new();
+    let bytes: Vec<u8> = (0..=255).cycle().take(2000).collect();
+    place.write("picture.bin", bytes);
+    contains(&fails_cleanly(&place, 1, "picture.bin"), &["--tokenizer byte"]);
+    place.train("picture.bin --tokenizer byte").succeeded();
+    place.write("books/a.txt", prose());
+    std::os::unix::fs::symlink("..", place.at("books/up")).unwrap();
+    std::os::unix::fs::symlink("nowhere.txt", place.at("books/gone.txt")).unwrap();
+    let said = place.train("books").succeeded();
+    contains(&said.out, &["gone.txt was left out", "up was left out: it leads back to"]);
+    contains(&fails_cleanly(&place, 1, "/dev/zero"), &["/dev/zero is a device"]);
+}
+
 #[test]
 fn every_script_trains_as_characters_and_as_bytes() {
     let place = Place::new();

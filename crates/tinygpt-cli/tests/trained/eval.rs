@@ -103,7 +103,7 @@ fn a_text_that_is_not_there_is_said() {
 
     copy(&place.path("runs/quick/last"), &place.path("alone"));
     let message = place.fails(1, &["eval", "alone"]);
-    assert!(message.contains("alone: is not in a run"), "{message}");
+    assert!(message.contains("alone is not in a run"), "{message}");
     assert!(message.contains("hint: name a text: --text FILE"), "{message}");
     let page = place.succeeds(&["eval", "alone", "--text", "my.txt"]);
     assert_eq!(rows(&page)[0][1], (TEXT.len() * 20).to_string());

@@ -25,7 +25,7 @@ fn a_run_and_its_checkpoints_tell_how_far_they_came() {
 fn what_is_neither_a_run_nor_a_checkpoint_is_said_to_be_so() {
     let place = Place::with_run(&[]);
     std::fs::create_dir(place.path("empty")).unwrap();
-    assert!(place.fails(1, &["info", "empty"]).contains("empty: is an empty folder"));
+    assert!(place.fails(1, &["info", "empty"]).contains("empty is an empty folder"));
     copy(&place.path("runs/quick/last"), &place.path("strange"));
     place.write("strange/config.json", r#"{"model_type": "tinygpt", "format_version": 1}"#);
     let message = place.fails(1, &["info", "strange"]);

@@ -4,7 +4,7 @@ use super::*;
 use std::io::Read;
 
 #[test]
-fn a_prompt_may_be_typed_in_a_file_or_piped_in() {
+fn a_prompt_may_be_typed_in_a_file_or_on_standard_input() {
     let place = Place::with_run(&[]);
     place.write("prompt.txt", "To be");
     place.write("marked.txt", "\u{feff}To be");
@@ -20,12 +20,90 @@ fn a_prompt_may_be_typed_in_a_file_or_piped_in() {
     ] {
         assert_eq!(place.succeeds(&[&["sample", "-n", "40"], prompt].concat()), text, "{prompt:?}");
     }
-    for prompt in [&[][..], &["--prompt-file", "-"], &["--start=FILE:-"]] {
+    for prompt in [&["-p", "-"][..], &["--prompt-file", "-"], &["--start=FILE:-"]] {
         let args = [&["sample", "--num_tokens", "40"], prompt].concat();
         assert_eq!(place.succeeds_given("To be", &args), text, "{prompt:?}");
     }
+    #[cfg(unix)]
+    {
+        let args = ["sample", "-n", "40", "--prompt-file", "/dev/stdin"];
+        assert_eq!(place.succeeds_given("To be", &args), text);
+    }
     let escaped = place.succeeds(&["sample", "-e", "-p", r"To\nbe", "-n", "0"]);
     assert_eq!(escaped, "To\nbe\n");
+}
+
+#[test]
+#[cfg(unix)]
+fn standard_input_that_nobody_closes_is_not_waited_for() {
+    let place = Place::with_run(&[]);
+    let mut child = place.tinygpt(&["sample", "-n", "7"]).stdin(Stdio::piped()).spawn().unwrap();
+    let open = child.stdin.take();
+    let output = child.wait_with_output().unwrap();
+    drop(open);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), place.succeeds(&["sample", "-n", "7"]));
+    let note = String::from_utf8(output.stderr).unwrap();
+    assert!(note.contains("standard input is not read; --prompt -"), "{note}");
+}
+
+#[test]
+#[cfg(unix)]
+fn prompts_without_an_end_are_refused_at_their_limit() {
+    let place = Place::with_run(&[]);
+    let message = place.fails(1, &["sample", "--prompt-file", "/dev/zero"]);
+    assert!(message.contains("/dev/zero is larger than 16777216 bytes"), "{message}");
+    let mut command = place.tinygpt(&["sample", "--prompt", "-"]);
+    command.stdin(std::fs::File::open("/dev/zero").unwrap());
+    let (code, _, message) = ended(command);
+    assert!(code == 1 && message.contains("standard input is larger than"), "{message}");
+    assert!(place.fails(1, &["sample", "--prompt-file", "runs"]).contains("runs is a folder"));
+}
+
+#[test]
+fn a_prompt_typed_where_a_run_belongs_is_told_where_it_goes() {
+    let place = Place::with_run(&[]);
+    let message = place.fails(1, &["sample", "O God, O"]);
+    assert!(message.contains("tinygpt sample --prompt 'O God, O'"), "{message}");
+    assert!(message.contains("runs/quick"), "{message}");
+}
+
+#[test]
+fn a_model_that_goes_round_in_a_circle_is_told_to_be_freer() {
+    let place = Place::with_run(&[]);
+    let (code, text, note) = place.run(&["sample", "-n", "300", "--temperature", "0"]);
+    assert_eq!((code, text.chars().count()), (0, 301));
+    assert!(note.contains("--temperature 0.8"), "{note}");
+}
+
+#[test]
+fn a_damaged_best_checkpoint_leads_to_the_last_and_weights_need_no_training_state() {
+    let place = Place::with_run(&[]);
+    for checkpoint in ["best", "last"] {
+        place.write(&format!("runs/quick/{checkpoint}/training_state.safetensors"), "damaged");
+    }
+    for verb in ["sample", "eval", "check"] {
+        let words = if verb == "check" { &["--only", "weights"][..] } else { &[] };
+        place.succeeds(&[&[verb, "runs/quick"], words].concat());
+    }
+    let page = place.succeeds(&["info", "runs/quick"]);
+    assert!(page.contains("best       damaged: ") && page.contains("PARAMETERS"), "{page}");
+    place.train(&["my.txt", "--init-from", "runs/quick"]);
+
+    let model = std::fs::read(place.path("runs/quick/best/model.safetensors")).unwrap();
+    place.write("runs/quick/best/model.safetensors", &model[..model.len() / 2]);
+    for args in [
+        &["sample", "runs/quick"][..],
+        &["eval", "quick"],
+        &["check", "runs/quick"],
+        &["train", "--init-from", "runs/quick"],
+    ] {
+        let message = place.fails(1, args);
+        assert!(message.contains("runs/quick/best/model.safetensors: file truncated"), "{message}");
+        assert!(message.contains("hint: runs/quick/last is whole"), "{message}");
+    }
+    place.succeeds(&["info", "runs/quick"]);
+    place.succeeds(&["sample", "runs/quick/last"]);
 }
 
 #[test]
@@ -65,7 +143,8 @@ fn characters_the_model_does_not_know_are_named_and_can_be_skipped() {
 fn every_way_to_choose_works_at_its_edges_and_impossible_ones_are_refused() {
     let place = Place::with_run(&[]);
     let text = |flag: &str| place.succeeds(&["sample", "-n", "60", flag]);
-    let greedy = text("--temperature=0");
+    // Which may say that the text goes round in a circle.
+    let greedy = place.run(&["sample", "-n", "60", "--temperature=0"]).1;
     for flag in ["--top-p=0", "--top_k=1", "--temp=1e-8", "--min-p=1"] {
         assert_eq!(text(flag), greedy, "{flag}");
     }
@@ -175,7 +254,7 @@ fn prompts_that_cannot_be_read_name_their_file_and_place() {
     let place = Place::with_run(&[]);
     place.write("latin1.txt", b"caf\xe9");
     let message = place.fails(1, &["sample", "--prompt-file", "latin1.txt"]);
-    assert!(message.contains("latin1.txt: byte 3 is not UTF-8"), "{message}");
+    assert!(message.contains("latin1.txt is not UTF-8 text (byte 3)"), "{message}");
     let message = place.fails(1, &["sample", "-p", "FILE:nowhere.txt"]);
     assert!(message.contains("cannot read nowhere.txt"), "{message}");
 }
@@ -212,7 +291,7 @@ fn a_model_that_is_not_there_yet_or_not_whole_says_what_to_do() {
         assert!(message.contains(problem) && message.contains(name), "{message}");
     }
     std::fs::remove_file(place.path("words/tokenizer.json")).unwrap();
-    assert!(said("words").contains("words: has no tokenizer.json"));
+    assert!(said("words").contains("words has no tokenizer.json"));
     place.write("my.bin", b"PK\x03\x04\x00\x00\x00\x00\x00");
     assert!(said("my.bin").contains("hint: TinyGPT reads safetensors files"));
 }

@@ -9,7 +9,6 @@ use super::{CHECK_STREAM, Row};
 use crate::config::GptConfig;
 use crate::error::Result;
 use crate::model::{Gpt, Params, Tensors, reference};
-use std::sync::Arc;
 use tinygpt_kernels::rng::Stream;
 use tinygpt_kernels::{Cpu, Isa};
 
@@ -30,13 +29,13 @@ pub(super) fn of_a_small_twin(config: &GptConfig, isa: Isa) -> Result<Vec<Row>> 
         n_embd: 12,
         ..config.clone()
     };
-    let mut params = Params::init(Arc::new(Tensors::of(&config)), 1337);
+    let mut gpt = Gpt::new_on(config, 1337, Cpu::new(1, isa))?;
+    let params = gpt.params_mut();
     // Away from the start, where biases are 0 and gains 1.
     for (i, spec) in params.table().clone().iter().enumerate() {
         let noise = random(i, spec.len());
         params.get_mut(spec).iter_mut().zip(noise).for_each(|(x, noise)| *x += 0.1 * noise as f32);
     }
-    let mut gpt = Gpt::with_params(config, params, Cpu::new(1, isa))?;
     let (idx, targets) = batch();
     gpt.forward(&idx, Some(&targets), DIMS)?;
     gpt.backward();

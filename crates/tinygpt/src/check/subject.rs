@@ -16,6 +16,8 @@ const MOST_POSITIONS: usize = 64;
 const MOST_PARAMETERS: usize = 12_000_000;
 /// The replacement's sizes: at most so many blocks, channels and tokens.
 const SMALLER: (usize, usize, usize) = (2, 512, 1024);
+/// nanoGPT's.
+const SEED: u64 = 1337;
 /// Windows in a batch.
 const WINDOWS: usize = 4;
 
@@ -34,7 +36,7 @@ impl Subject {
     /// A configuration that cannot work.
     pub fn fresh(config: &GptConfig, cpu: Cpu) -> Result<Self> {
         config.check()?;
-        let gpt = new_model(&smaller(config), cpu)?;
+        let gpt = Gpt::new_on(smaller(config), SEED, cpu)?;
         Ok(Self { config: config.clone(), gpt })
     }
 
@@ -74,7 +76,8 @@ impl Subject {
 
     /// An untrained model, whatever the subject has learnt.
     pub(super) fn untrained(&self) -> Result<Gpt> {
-        new_model(&smaller(&self.config), Cpu::new(self.cpu().threads(), self.cpu().isa()))
+        let cpu = Cpu::new(self.cpu().threads(), self.cpu().isa());
+        Gpt::new_on(smaller(&self.config), SEED, cpu)
     }
 
     /// Random tokens that fill the context.
@@ -92,13 +95,8 @@ impl Subject {
     }
 }
 
-fn new_model(config: &GptConfig, cpu: Cpu) -> Result<Gpt> {
-    let params = Params::init(Arc::new(Tensors::of(config)), 1337);
-    Gpt::with_params(config.clone(), params, cpu)
-}
-
 fn random_tokens(n: usize, v: usize) -> Vec<u32> {
-    let mut stream = Stream::new(1337, CHECK_STREAM, 0);
+    let mut stream = Stream::new(SEED, CHECK_STREAM, 0);
     (0..n).map(|_| stream.below(v as u64) as u32).collect()
 }
 

@@ -24,8 +24,8 @@ pub(super) fn error(path: &Path, first: &[u8]) -> Error {
 }
 
 fn recognise(first: &[u8]) -> Option<(&'static str, &'static str)> {
-    const PYTORCH: &str = "TinyGPT reads safetensors files; nanoGPT's ckpt.pt becomes one in Python with: \
-        safetensors.torch.save_file({k: v.float().clone() for k, v in \
+    const PYTORCH: &str = "TinyGPT reads safetensors files; nanoGPT's ckpt.pt becomes one in \
+        Python with: safetensors.torch.save_file({k: v.float().clone() for k, v in \
         torch.load('ckpt.pt', map_location='cpu')['model'].items()}, 'model.safetensors')";
     let text = first.trim_ascii_start().to_ascii_lowercase();
     match first {

@@ -7,15 +7,12 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::model::tensors::Spec;
 use crate::model::{Params, Tensors};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{self, Tokenizer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The unembedding's name, for files that store it although it is the token embedding.
 const HEAD: &str = "lm_head.weight";
-/// GPT-2's own tokenizer.json has two megabytes.
-const LONGEST_TOKENIZER: u64 = 1 << 28;
-
 impl Checkpoint {
     /// Loads a checkpoint folder, or a `.safetensors` file with its `config.json` beside it.
     ///
@@ -36,6 +33,25 @@ impl Checkpoint {
         let tokenizer_json = read_tokenizer_json(&folder.join(TOKENIZER))?;
         Ok(Self { config, params, tokenizer_json })
     }
+
+    /// Whether every weight is a number to go on from; `path` is what an error calls the checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`] names the first that is not.
+    pub fn check_finite(&self, path: &Path) -> Result<()> {
+        finite(&self.params, path)
+    }
+}
+
+fn finite(params: &Params, path: &Path) -> Result<()> {
+    for (spec, values) in params.iter() {
+        if let Some((at, &value)) = values.iter().enumerate().find(|(_, x)| !x.is_finite()) {
+            let what = format!("{}[{at}] of {}", spec.name, path.display());
+            let hint = "it was damaged, or its training diverged: start from another checkpoint";
+            return Err(Error::NotFinite { what, value, hint: Some(hint.into()) });
+        }
+    }
+    Ok(())
 }
 
 fn read_params(file: &mut TensorFile, config: &GptConfig) -> Result<Params> {
@@ -91,7 +107,7 @@ pub fn read_tokenizer(path: &Path) -> Result<Option<Tokenizer>> {
 }
 
 fn read_tokenizer_json(path: &Path) -> Result<Option<String>> {
-    path.exists().then(|| files::read_text(path, LONGEST_TOKENIZER)).transpose()
+    path.exists().then(|| files::read_text(path, tokenizer::LONGEST_FILE)).transpose()
 }
 
 /// How far the training of the checkpoint at `path` had come; none if it has weights only.
@@ -133,6 +149,7 @@ impl TrainState {
             for spec in table.iter() {
                 file.read(&format!("{prefix}{}", spec.name), params.get_mut(spec))?;
             }
+            finite(&params, &state)?;
             Ok(params)
         };
         Ok(Self { progress, exp_avg: moment("exp_avg.")?, exp_avg_sq: moment("exp_avg_sq.")? })

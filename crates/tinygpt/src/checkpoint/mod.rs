@@ -17,9 +17,9 @@
 
 mod config_file;
 mod foreign;
-mod load;
-mod swap;
 mod tensor_file;
+mod swap;
+mod load;
 
 #[cfg(test)]
 mod tests;
@@ -27,6 +27,7 @@ mod tests;
 pub use load::{read_config, read_progress, read_tokenizer};
 
 use crate::config::{GptConfig, TrainConfig};
+use crate::data::DataOptions;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::model::Params;
@@ -76,6 +77,9 @@ pub struct Progress {
     pub train_tokens: u64,
     /// How it was trained.
     pub train: TrainConfig,
+    /// How its text became tokens.
+    #[serde(default)]
+    pub data: DataOptions,
 }
 
 /// What resuming needs beside the model.

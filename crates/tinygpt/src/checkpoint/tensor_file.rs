@@ -118,11 +118,11 @@ impl TensorFile {
         }
         let mut tensors = BTreeMap::new();
         for (name, info) in header.tensors() {
-            let name = plain_name(&name);
+            let name = our_name(&name);
             if name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") {
                 continue; // the causal mask, which is not a parameter
             }
-            if tensors.insert(name.to_owned(), info.clone()).is_some() {
+            if tensors.insert(name.clone(), info.clone()).is_some() {
                 return Err(problem(format!("has {name} twice, under different prefixes")));
             }
         }
@@ -199,12 +199,14 @@ impl TensorFile {
     }
 }
 
-/// A name without what `torch.compile` and data-parallel wrappers put before it.
-fn plain_name(mut name: &str) -> &str {
+/// A name without what `torch.compile` and data-parallel wrappers put before it, and with the
+/// `transformer.` that a bare GPT-2, without its head, leaves out.
+fn our_name(mut name: &str) -> String {
     while let Some(rest) = name.strip_prefix("_orig_mod.").or(name.strip_prefix("module.")) {
         name = rest;
     }
-    name
+    let bare = ["wte.", "wpe.", "h.", "ln_f."].iter().any(|part| name.starts_with(part));
+    if bare { format!("transformer.{name}") } else { name.to_owned() }
 }
 
 /// A shape as people write it: `(3, 4)`.

@@ -40,6 +40,7 @@ fn progress(step: u64) -> Progress {
         source: "a \"text\" called ※".into(),
         train_tokens: 1 << 50,
         train,
+        data: DataOptions::default(),
     }
 }
 
@@ -135,7 +136,7 @@ fn weights_only_load_and_resuming_them_says_what_is_missing() {
 }
 
 #[test]
-fn prefixes_of_compile_and_data_parallel_are_stripped_alone_and_together() {
+fn prefixes_of_other_programs_are_stripped_and_ours_may_be_absent() {
     for prefix in ["_orig_mod.", "module.", "_orig_mod.module.", "module._orig_mod."] {
         let (_parent, folder) = saved(&tiny(true));
         rewrite(&folder, |tensors| {
@@ -149,10 +150,30 @@ fn prefixes_of_compile_and_data_parallel_are_stripped_alone_and_together() {
     }
     let (_parent, folder) = saved(&tiny(true));
     rewrite(&folder, |tensors| {
+        *tensors = std::mem::take(tensors)
+            .into_iter()
+            .map(|(name, tensor)| (name.replace("transformer.", ""), tensor))
+            .collect();
+    });
+    assert_eq!(Checkpoint::load(&folder).unwrap().params.data(), params(&tiny(true), 1).data());
+    let (_parent, folder) = saved(&tiny(true));
+    rewrite(&folder, |tensors| {
         let bias = tensors.remove("transformer.ln_f.bias").unwrap();
         tensors.insert("transformer.module.ln_f.bias".into(), bias);
     });
     assert!(message(&folder).contains("unexpected transformer.module.ln_f.bias"));
+}
+
+#[test]
+fn a_weight_that_is_no_number_is_named() {
+    let (_parent, folder) = saved(&tiny(true));
+    let mut checkpoint = Checkpoint::load(&folder).unwrap();
+    checkpoint.check_finite(&folder).unwrap();
+    let spec = checkpoint.params.table().ln_f.weight.clone();
+    checkpoint.params.get_mut(&spec)[2] = f32::INFINITY;
+    let error = checkpoint.check_finite(&folder).unwrap_err();
+    assert!(error.to_string().contains("transformer.ln_f.weight[2] of "), "{error}");
+    assert!(error.hint().unwrap().contains("another checkpoint"), "{error:?}");
 }
 
 #[test]
@@ -373,7 +394,8 @@ proptest! {
     ) {
         let mut bytes = valid_files()[which].clone();
         // Half of the time only digits change: lengths, shapes and offsets that are still JSON.
-        let places: Vec<_> = (0..bytes.len()).filter(|&i| !digits || bytes[i].is_ascii_digit()).collect();
+        let may_change = |&i: &usize| !digits || bytes[i].is_ascii_digit();
+        let places: Vec<_> = (0..bytes.len()).filter(may_change).collect();
         for (at, value) in damage {
             bytes[*at.get(&places)] = if digits { b'0' + value % 10 } else { value };
         }

@@ -1,11 +1,13 @@
 //! A text made ready for training: its tokens, split, with the tokenizer they belong to.
 
-use super::corpus::{Corpus, Input, Newline};
+use super::corpus::{Corpus, Input};
+use super::reader::{Damage, Newline};
 use super::split::{Cutter, Split};
-use super::token_file::{TokenWriter, put, sibling};
+use super::token_writer::{TokenWriter, put, sibling};
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
-use crate::tokenizer::{Census, Tokenizer, TokenizerKind};
+use crate::files;
+use crate::tokenizer::{self, Census, Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -72,6 +74,8 @@ pub struct Dataset {
     pub tokenizer: Tokenizer,
     /// What the text is called.
     pub source: String,
+    /// How it became tokens; the defaults where that is not known.
+    pub options: DataOptions,
     /// What the user should know of the text, in whole sentences.
     pub notices: Vec<String>,
 }
@@ -86,8 +90,8 @@ impl Dataset {
     /// byte is read twice.
     ///
     /// # Errors
-    /// A text that cannot be read, is empty, is not UTF-8 or has characters that a given
-    /// vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
+    /// A text that cannot be read, is empty, is not UTF-8 (unless bytes are the tokens) or has
+    /// characters that a given vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
     pub fn build(
         input: &Input,
         options: &DataOptions,
@@ -98,12 +102,19 @@ impl Dataset {
         if let Some(dir) = dir {
             fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
         }
-        let corpus = Corpus::open(input, options.newline, options.lossy, dir)?;
+        let kind = options.vocabulary.as_ref().map_or(options.tokenizer, Tokenizer::kind);
+        let damage = match kind {
+            _ if options.lossy => Damage::Replace,
+            TokenizerKind::Byte => Damage::Keep,
+            TokenizerKind::Char => Damage::Refuse,
+        };
+        let corpus = Corpus::open(input, options.newline, damage, dir)?;
         let total = 2 * corpus.bytes();
 
         let mut census = Census::default();
-        let mut count = |source, piece: &str| {
-            census.push(source, piece);
+        let mut count = |source, piece: &[u8]| {
+            // Like the split, for which what is no character is one.
+            census.push(source, &String::from_utf8_lossy(piece));
             Ok(())
         };
         let mut notices = corpus.read(&mut count, &mut |done| progress(done, total))?;
@@ -137,7 +148,8 @@ impl Dataset {
             put(file, &path)?;
         }
         let (source, val_bytes) = (corpus.name(), val_bytes.unwrap_or(0));
-        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices })
+        let options = DataOptions { vocabulary: None, ..options.clone() };
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
     }
 
     /// Opens a folder that [`Dataset::build`] made. The tokens stay in their files.
@@ -152,12 +164,10 @@ impl Dataset {
         };
         let read = |name: &str| dir.join(name);
         let path = read("tokenizer.json");
-        let json = match fs::read_to_string(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(missing("tokenizer.json"));
-            }
-            json => json.map_err(Error::io("read", &path))?,
-        };
+        if !path.exists() {
+            return Err(missing("tokenizer.json"));
+        }
+        let json = files::read_text(&path, tokenizer::LONGEST_FILE)?;
         let tokenizer = Tokenizer::from_json(&json)?;
         let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
             let path = read(name);
@@ -166,7 +176,8 @@ impl Dataset {
         let (train, train_bytes) = tokens("train.bin")?.ok_or_else(|| missing("train.bin"))?;
         let (val, val_bytes) = tokens("val.bin")?.unzip();
         let val_bytes = val_bytes.unwrap_or(0);
-        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, notices: Vec::new() })
+        let (options, notices) = (DataOptions::default(), Vec::new());
+        Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
     }
 
     /// Whether every split has a window of `block_size` tokens and the target after the last.
@@ -253,14 +264,14 @@ impl Writers {
             Some(_) => options.split.borders(census.total(), options.val_fraction, options.seed),
         };
         let (mut cutter, mut ids) = (Cutter::new(borders), Vec::new());
-        let mut write = |_, piece: &str| {
+        let mut write = |_, piece: &[u8]| {
             cutter.cut(piece, |validates, part| {
                 let writer = match &mut self.val {
                     Some(val) if validates => val,
                     _ => &mut self.train,
                 };
                 ids.clear();
-                match tokenizer.encode_into(part, &mut ids) {
+                match tokenizer.encode_bytes_into(part, &mut ids) {
                     true => writer.push(&ids, part.len()),
                     false => Err(changed()),
                 }

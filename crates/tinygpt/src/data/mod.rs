@@ -2,7 +2,7 @@
 //! seeded windows.
 //!
 //! - **Texts are UTF-8.** One leading byte order mark is dropped, `\r\n` is kept unless asked
-//!   otherwise, a byte that is not UTF-8 is an error with its place. Several files are joined in
+//!   otherwise, a byte that is not UTF-8 is an error with its place, unless tokens are bytes. Several files are joined in
 //!   order, with a line break between two when the former does not end in one. What a user should
 //!   know is in [`Dataset::notices`]; nothing is printed.
 //! - **The split is nanoGPT's**: the first 90 % of the characters train, whatever the tokens.
@@ -14,18 +14,21 @@
 //!
 //! Windows may cross from one file or document into the next, as in nanoGPT.
 
+mod reader;
 mod corpus;
-mod dataset;
-mod sampler;
 mod split;
 mod token_file;
 mod tokens;
+mod token_writer;
+mod dataset;
+mod sampler;
 
 #[cfg(test)]
 mod tests;
 
-pub use corpus::{Input, Newline};
+pub use corpus::Input;
 pub use dataset::{DataOptions, Dataset};
+pub use reader::Newline;
 pub use sampler::{WindowStream, fill, walk, window_start};
 pub use split::Split;
 pub use tokens::Tokens;

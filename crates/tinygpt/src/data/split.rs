@@ -58,18 +58,18 @@ impl Cutter {
     /// Calls `take(for_validation, part)` for each part of the next piece of the text.
     pub fn cut(
         &mut self,
-        mut text: &str,
-        mut take: impl FnMut(bool, &str) -> Result<()>,
+        mut text: &[u8],
+        mut take: impl FnMut(bool, &[u8]) -> Result<()>,
     ) -> Result<()> {
         while !text.is_empty() {
             while self.borders.get(self.passed) == Some(&self.at) {
                 self.passed += 1;
             }
             let room = self.borders.get(self.passed).map_or(u64::MAX, |border| border - self.at);
-            let chars = text.chars().count() as u64;
+            let chars = lengths(text).count() as u64;
             let end = match chars <= room {
                 true => text.len(),
-                false => text.char_indices().nth(room as usize).map_or(text.len(), |(at, _)| at),
+                false => lengths(text).take(room as usize).sum(),
             };
             let (part, rest) = text.split_at(end);
             take(self.passed % 2 == 1, part)?;
@@ -77,6 +77,14 @@ impl Cutter {
         }
         Ok(())
     }
+}
+
+/// The length in bytes of each character. What is not UTF-8 counts as one.
+fn lengths(text: &[u8]) -> impl Iterator<Item = usize> {
+    text.utf8_chunks().flat_map(|chunk| {
+        let damage = Some(chunk.invalid().len()).filter(|&n| n > 0);
+        chunk.valid().chars().map(char::len_utf8).chain(damage)
+    })
 }
 
 #[cfg(test)]
@@ -107,7 +115,8 @@ mod tests {
                 let mut cutter = Cutter::new(borders);
                 let (mut parts, mut joined) = ([String::new(), String::new()], String::new());
                 for piece in pieces {
-                    cutter.cut(&piece, |val, part| {
+                    cutter.cut(piece.as_bytes(), |val, part| {
+                        let part = std::str::from_utf8(part).unwrap();
                         assert!(!part.is_empty());
                         parts[val as usize] += part;
                         joined += part;

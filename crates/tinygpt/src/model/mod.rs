@@ -2,21 +2,23 @@
 //!
 //! Read `tensors.rs` (what there is), then `forward.rs` and `backward.rs` (what happens to it).
 
-mod activations;
-mod attention;
-mod backward;
-mod dropout;
-pub(crate) mod forward;
-pub mod reference;
 pub mod tensors;
+mod params;
+mod attention;
+mod dropout;
+mod activations;
+pub(crate) mod forward;
+mod backward;
+pub mod reference;
 
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
-use activations::Activations;
+pub(crate) use activations::Activations;
 pub use attention::Attention;
 pub use dropout::Dropout;
+pub use params::Params;
 use std::sync::Arc;
-pub use tensors::{Params, Spec, Tensors};
+pub use tensors::{Spec, Tensors};
 use tinygpt_kernels::{Cpu, Isa, activation::Kind};
 
 /// Random streams, one a purpose: no draw for one can move another. (2..=9 are the data's, 10 draws
@@ -67,9 +69,14 @@ impl Gpt {
     /// # Ok::<(), tinygpt::Error>(())
     /// ```
     pub fn new(config: GptConfig, seed: u64) -> Result<Self> {
+        Self::new_on(config, seed, Cpu::new(0, Isa::best()))
+    }
+
+    /// The same on a given processor.
+    pub fn new_on(config: GptConfig, seed: u64, cpu: Cpu) -> Result<Self> {
         config.check()?;
         let params = Params::init(Arc::new(Tensors::of(&config)), seed);
-        Self::with_params(config, params, Cpu::new(0, Isa::best()))
+        Self::with_params(config, params, cpu)
     }
 
     /// A model of given parameters on a given processor. Panics when the parameters are not laid
@@ -118,8 +125,7 @@ impl Gpt {
     }
 
     /// Logits (B, T, V) and, given targets (B, T), the mean loss over those that are not -1 (NaN
-    /// when
-    /// all are). No dropout.
+    /// when all are). No dropout.
     ///
     /// # Errors
     /// `idx` or `targets` not B x T, T above block_size, an id or target outside the vocabulary.

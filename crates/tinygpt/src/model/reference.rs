@@ -1,7 +1,7 @@
 //! The whole model once more, in f64 and as naive as possible: what the tests and `tinygpt check`
 //! compare the fast one with.
 
-use super::tensors::{Params, Tensors};
+use super::{Params, Tensors};
 use crate::config::GptConfig;
 use tinygpt_kernels::reference as op;
 

@@ -1,8 +1,9 @@
 //! The data a run was started with, found again.
 
-use super::{Run, Settings};
+use super::folder::Run;
+use super::settings::Settings;
 use crate::checkpoint;
-use crate::data::{DataOptions, Dataset, Input, TINY_SHAKESPEARE};
+use crate::data::{DataOptions, Dataset, Input};
 use crate::error::{Error, Result};
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
@@ -18,16 +19,15 @@ pub fn dataset(
     // Not made anew from the text: a run that started from other weights has their vocabulary.
     let vocabulary = checkpoint::read_tokenizer(&run.model()?)?;
     if !run.data().exists() {
-        let source = checkpoint::read_progress(&run.newest()?)?.map(|progress| progress.source);
-        if let Some(source) = source.filter(|source| source != TINY_SHAKESPEARE) {
-            let problem = format!("the tokens of {source} are gone");
+        if let Some(text) = settings.text.first() {
+            let problem = format!("the tokens of {} are gone", text.display());
             return Err(Error::data(run.data().display().to_string(), problem)
                 .with_hint("start a new run from the text, with --init-from this one"));
         }
         let options = DataOptions { vocabulary, ..data_options(settings) };
         return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
-    let data = Dataset::open(&run.data())?;
+    let data = Dataset { options: data_options(settings), ..Dataset::open(&run.data())? };
     if data.val.is_none() && settings.run.val_fraction > 0.0 {
         let problem = format!("no val.bin, but val_fraction = {}", settings.run.val_fraction);
         return Err(Error::data(data.source, problem)
@@ -58,10 +58,9 @@ pub fn data_options(settings: &Settings) -> DataOptions {
 mod tests {
     use super::*;
     use crate::config::GptConfig;
-    use crate::model::{Gpt, Params, Tensors};
+    use crate::model::{Params, Tensors};
     use crate::run::Layers;
     use crate::tokenizer::Tokenizer;
-    use crate::train::Trainer;
     use std::path::Path;
     use std::sync::Arc;
 
@@ -115,18 +114,8 @@ mod tests {
     fn a_run_whose_own_tokens_are_gone_is_not_taken_for_one_on_the_built_in_text() {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("my.txt");
-        std::fs::write(&text, "to be or not to be, that is the question\n".repeat(9)).unwrap();
-        let tokenizer = Tokenizer::Byte;
-        let (run, settings) = run_of(&tokenizer, folder.path());
-        let options = DataOptions { tokenizer: tokenizer.kind(), ..data_options(&settings) };
-        let data = Dataset::build(&Input::Paths(vec![text]), &options, None, &mut |_, _| {});
-        let config = GptConfig { n_layer: 1, n_embd: 4, block_size: 8, ..settings.model.clone() };
-        let gpt = Gpt::new(config, 1).unwrap();
-        let trainer = Trainer::new(gpt, data.unwrap(), settings.train.clone()).unwrap();
-        let (gpt, state) = trainer.state();
-        let json = tokenizer.to_json();
-        checkpoint::save(&run.last(), gpt.config(), gpt.params(), Some(&json), Some(state))
-            .unwrap();
+        let (run, mut settings) = run_of(&Tokenizer::Byte, folder.path());
+        settings.text = vec![text];
         let error = dataset(&run, &settings, &mut |_, _| {}).unwrap_err().to_string();
         assert!(error.contains("my.txt") && error.contains("gone"), "{error}");
     }

@@ -1,10 +1,8 @@
-//! The folder of a run: what is where in it, which run is the latest, and what a user means by a
-//! run or a model.
+//! The folder of a run: what is where in it, and making one.
 //!
 //! ```text
 //!   runs/                     the folder of runs
-//!     latest                  the newest run: a link, or a file with its name where links cannot
-//! be
+//!     latest                  the newest run (`latest.rs`)
 //!     NAME/  NAME-2/ ..       runs
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
@@ -15,6 +13,7 @@
 //!
 //! **A run is never overwritten unless asked for, and then only files that runs make are removed.**
 
+use super::latest::{LATEST, point_latest};
 use crate::checkpoint;
 use crate::error::{Error, Result};
 use crate::files;
@@ -25,9 +24,8 @@ use std::path::{Component, Path, PathBuf};
 /// Where runs are unless another place is asked for.
 pub const RUNS: &str = "runs";
 
-const LATEST: &str = "latest";
 const CONFIG: &str = "config.toml";
-const METRICS: &str = "metrics.jsonl";
+pub(super) const METRICS: &str = "metrics.jsonl";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const DATA: &str = "data";
@@ -62,7 +60,8 @@ impl Run {
                 made => made.map_err(Error::io("create", &folder))?,
             }
             files::write_whole(&folder.join(METRICS), "")?;
-            point_latest(runs, Path::new(&name))?;
+            // What a user put in its place is no reason not to train.
+            let _ = point_latest(runs, Path::new(&name));
             return Ok(Self { folder });
         }
         unreachable!("there is always another number")
@@ -103,9 +102,16 @@ impl Run {
                 .any(|entry| entry.map_or(true, |entry| entry.file_name() != BEGUN)),
         };
         match (is_run(folder), overwrite) {
-            (true, false) => Err(Error::checkpoint(folder, "there is a run already").with_hint(
-                "--resume goes on with it, --overwrite replaces it, another --out-dir keeps it",
-            )),
+            (true, false) => {
+                let begun = Self { folder: folder.to_owned() }.newest().is_ok();
+                Err(Error::checkpoint(folder, "there is a run already").with_hint(match begun {
+                    true => {
+                        "--resume goes on with it, --overwrite replaces it, another --out-dir \
+                         keeps it"
+                    }
+                    false => "it has not saved a checkpoint yet: --overwrite starts it anew",
+                }))
+            }
             (false, _) if taken => Err(Error::checkpoint(folder, "is neither empty nor a run")
                 .with_hint("choose a new folder with --out-dir")),
             // Saving replaces these two as wholes, so nothing else can stay in them.
@@ -120,6 +126,11 @@ impl Run {
                 None => Ok(()),
             },
         }
+    }
+
+    /// The run in `folder`, if there is one.
+    pub(super) fn at(folder: PathBuf) -> Option<Self> {
+        is_run(&folder).then_some(Self { folder })
     }
 
     /// Keeps other processes from training this run while the result lives.
@@ -138,26 +149,6 @@ impl Run {
             // A file system that knows no locks is no reason not to train.
             Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
         }
-    }
-
-    /// Opens the run that a user typed, or the latest. A name is looked for in `runs` too.
-    ///
-    /// # Errors
-    /// [`Error::Checkpoint`] says that there is none yet, or what the path is instead.
-    pub fn open(runs: &Path, typed: Option<&Path>) -> Result<Self> {
-        let Some(typed) = typed else { return latest(runs) };
-        let candidates = [typed.to_owned(), runs.join(typed)];
-        for folder in candidates.iter().filter_map(|path| followed(path)) {
-            if is_run(&folder) {
-                return Ok(Self { folder });
-            }
-        }
-        let problem = match fs::metadata(typed) {
-            Err(_) => "there is no such run".to_owned(),
-            Ok(_) if checkpoint::exists(typed) => "is a checkpoint, not a run".to_owned(),
-            Ok(_) => format!("is no run: it has no {METRICS}"),
-        };
-        Err(known_runs(runs, Error::checkpoint(typed, problem)))
     }
 
     /// The folder.
@@ -206,8 +197,13 @@ impl Run {
     /// [`Error::Checkpoint`] if nothing was saved yet.
     pub fn model(&self) -> Result<PathBuf> {
         [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
-            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
-                .with_hint("it saves at its first evaluation, at its end, and when interrupted")
+            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet").with_hint(
+                format!(
+                    "it saves at its first evaluation, at its end, and when interrupted; if it \
+                         is not training any more: tinygpt train --overwrite --out-dir {}",
+                    files::quoted(&self.folder)
+                ),
+            )
         })
     }
 
@@ -228,93 +224,17 @@ impl Run {
     }
 }
 
-/// The checkpoint that a user means: of a run (none typed: the latest), a checkpoint's folder, or a
-/// file, whose loading will say what it is.
-///
-/// # Errors
-/// [`Error::Checkpoint`] if there is no such thing, or a run without a checkpoint.
-pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
-    if let Some(path) = typed {
-        // A text file `latest` is a file too, but means a run.
-        let is_pointer = path.file_name().is_some_and(|name| name == LATEST);
-        if checkpoint::exists(path) || (path.is_file() && !is_pointer) {
-            return Ok(path.to_owned());
-        }
-    }
-    Run::open(runs, typed)?.model()
-}
-
 fn is_run(folder: &Path) -> bool {
     folder.join(METRICS).is_file()
 }
 
-/// The folder a path names, be it through the text file that stands in for a link.
-fn followed(path: &Path) -> Option<PathBuf> {
-    if path.is_file() && path.file_name()? == LATEST {
-        let name = files::read_text(path, 1 << 12).ok()?;
-        return Some(path.parent()?.join(name.trim()));
-    }
-    path.is_dir().then(|| path.to_owned())
-}
-
-fn latest(runs: &Path) -> Result<Run> {
-    let path = runs.join(LATEST);
-    if fs::symlink_metadata(&path).is_err() {
-        return Err(known_runs(runs, Error::checkpoint(&path, "there is no latest run yet")));
-    }
-    // The run's own name, which tells a user more than "latest".
-    let folder = match fs::read_link(&path) {
-        Ok(name) => Some(runs.join(name)),
-        Err(_) => followed(&path),
-    };
-    folder.filter(|folder| is_run(folder)).map(|folder| Run { folder }).ok_or_else(|| {
-        known_runs(runs, Error::checkpoint(&path, "the run it names is not there any more"))
-    })
-}
-
-/// The error with a hint: the runs there are, or how to make one.
-fn known_runs(runs: &Path, error: Error) -> Error {
-    let mut names: Vec<_> = fs::read_dir(runs)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|entry| is_run(&entry.path()) && entry.file_name() != LATEST)
-        .map(|entry| entry.path().display().to_string())
-        .collect();
-    names.sort();
-    let shown = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0 => error.with_hint("`tinygpt train` makes one"),
-        1..=8 => error.with_hint(format!("the runs here: {shown}")),
-        more => error.with_hint(format!("the runs here: {shown} and {} more", more - 8)),
-    }
-}
-
-/// Makes `runs/latest` name that run, by a path that is relative to `runs` if the run is in it.
-fn point_latest(runs: &Path, to: &Path) -> Result<()> {
-    let path = runs.join(LATEST);
-    #[cfg(unix)]
-    {
-        // A link cannot be overwritten, but renamed over; under a name of its own, because another
-        // run may be starting.
-        let link = tempfile::Builder::new()
-            .prefix(".latest-")
-            .make_in(runs, |new| std::os::unix::fs::symlink(to, new));
-        if let Ok(link) = link {
-            let placed = link.into_temp_path().persist(&path);
-            return placed.map_err(|error| Error::io("write", &path)(error.error));
-        }
-    }
-    files::write_whole(&path, format!("{}\n", to.display()))
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::config::GptConfig;
     use crate::model::{Params, Tensors};
 
-    fn save(folder: &Path) {
+    pub(in super::super) fn save(folder: &Path) {
         let config = GptConfig {
             vocab_size: 2,
             block_size: 2,
@@ -327,12 +247,12 @@ mod tests {
         checkpoint::save(folder, &config, &params, None, None).unwrap();
     }
 
-    fn said(result: Result<impl std::fmt::Debug>) -> String {
+    pub(in super::super) fn said(result: Result<impl std::fmt::Debug>) -> String {
         let error = result.unwrap_err();
         format!("{error} | {}", error.hint().unwrap_or("no hint"))
     }
 
-    fn names(folder: &Path) -> Vec<String> {
+    pub(in super::super) fn names(folder: &Path) -> Vec<String> {
         let mut names: Vec<_> = fs::read_dir(folder)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -359,24 +279,6 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_run_is_found_through_a_link_or_a_text_file() {
-        let parent = tempfile::tempdir().unwrap();
-        let runs = parent.path().join("runs");
-        let run = Run::create(&runs, "quick").unwrap();
-        save(&run.best());
-        let elsewhere = Run::create_at(&runs, &parent.path().join("out"), false).unwrap();
-        assert!(Run::open(&runs, None).unwrap().folder().ends_with(elsewhere.folder()));
-        fs::remove_file(runs.join("latest")).unwrap();
-        assert!(said(Run::open(&runs, None)).contains("runs/quick"));
-        fs::write(runs.join("latest"), "quick\r\n").unwrap();
-        assert_eq!(Run::open(&runs, None).unwrap(), run);
-        assert_eq!(Run::open(&runs, Some(&runs.join("latest"))).unwrap(), run);
-        assert_eq!(model_path(&runs, Some(&runs.join("latest"))).unwrap(), run.best());
-        fs::write(runs.join("latest"), "deleted").unwrap();
-        assert!(said(Run::open(&runs, None)).contains("not there any more"));
-    }
-
-    #[test]
     fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
         let parent = tempfile::tempdir().unwrap();
         let (runs, folder) = (parent.path().join("runs"), parent.path().join("out"));
@@ -391,7 +293,7 @@ mod tests {
             fs::write(folder.join(path), "mine").unwrap();
         }
         let text = said(Run::create_at(&runs, &folder, true));
-        assert!(text.contains("last/readme: is in the way"), "{text}");
+        assert!(text.contains("last/readme is in the way"), "{text}");
         fs::remove_file(folder.join("last/readme")).unwrap();
         let text = said(Run::create_at(&runs, &folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
@@ -414,30 +316,5 @@ mod tests {
         }
         fs::remove_file(folder.join("config.toml")).unwrap();
         Run::create_at(&runs, &folder, false).unwrap();
-    }
-
-    #[test]
-    fn what_a_user_types_for_a_model_is_a_run_a_checkpoint_or_a_file() {
-        let parent = tempfile::tempdir().unwrap();
-        let runs = parent.path().join("runs");
-        let run = Run::create(&runs, "quick").unwrap();
-        assert!(said(model_path(&runs, None)).contains("not saved a checkpoint yet"));
-        save(&run.last());
-        assert_eq!(model_path(&runs, None).unwrap(), run.last());
-        save(&run.best());
-        let file = run.last().join("model.safetensors");
-        for (typed, expected) in [
-            (None, run.best()),
-            (Some(run.folder()), run.best()),
-            (Some(Path::new("quick")), run.best()),
-            (Some(&*run.last()), run.last()),
-            (Some(&*file), file.clone()),
-        ] {
-            assert_eq!(model_path(&runs, typed).unwrap(), expected, "{typed:?}");
-        }
-        let text = said(model_path(&runs, Some(Path::new("quikc"))));
-        assert!(text.contains("no such run") && text.contains("runs/quick"), "{text}");
-        assert!(said(Run::open(&runs, Some(&run.best()))).contains("a checkpoint, not a run"));
-        assert!(said(Run::open(&runs, Some(parent.path()))).contains("no metrics.jsonl"));
     }
 }

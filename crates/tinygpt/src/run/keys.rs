@@ -6,7 +6,7 @@
 //!
 //! [`GptConfig`]: crate::GptConfig
 //! [`TrainConfig`]: crate::TrainConfig
-//! [`RunSettings`]: super::settings::RunSettings
+//! [`RunSettings`]: super::values::RunSettings
 
 /// The heading a key stands under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub const KEYS: &[Key] = &[
     row(Run, "out_dir", "Folder of the run; empty makes runs/PRESET, then runs/PRESET-2, ..."),
 ];
 
-/// nanoGPT's keys that are not settings here, and what to do instead.
+/// Keys of nanoGPT and of other programs that are not settings here, and what to do instead.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("device", "everything runs on the CPU: leave `device` out"),
     ("dtype", "everything is float32: leave `dtype` out"),
@@ -140,6 +140,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("dataset", "name the text itself: tinygpt train my.txt"),
     ("init_from", "tinygpt train --init-from PATH, or --resume [RUN]"),
     ("always_save_checkpoint", "the best and the last checkpoint are always kept: leave it out"),
+    ("lr", "the highest learning rate is `learning_rate`"),
+    ("epochs", "a run is counted in steps, `max_iters`; its start says how many epochs they are"),
     ("wandb_log", "every run writes metrics.jsonl: leave `wandb_log` out"),
 ];
 
@@ -149,17 +151,22 @@ pub fn find(name: &str) -> Option<&'static Key> {
     KEYS.iter().find(|key| key.name == name)
 }
 
-/// What to do instead of setting `name`, a key that only nanoGPT has.
-pub fn elsewhere(name: &str) -> Option<&'static str> {
+/// What to do instead of setting `name`, a key that only other programs have.
+pub fn elsewhere(name: &str) -> Option<String> {
     let name = name.replace('-', "_");
-    ELSEWHERE.iter().find(|(key, _)| *key == name).map(|(_, instead)| *instead)
+    let known = ELSEWHERE.iter().find(|(key, _)| *key == name);
+    let negated = || {
+        let key = find(name.strip_prefix("no_")?)?;
+        Some(format!("set `{}` itself: false turns it off, or 0 if it is a number", key.name))
+    };
+    known.map(|(_, instead)| instead.to_string()).or_else(negated)
 }
 
 /// What to say to someone who wrote `name`, which is not a key.
 pub fn suggest(name: &str) -> Option<String> {
     let name = name.replace('-', "_");
     let near = || nearest(&name, KEYS.iter().map(|key| key.name));
-    elsewhere(&name).map(Into::into).or_else(|| near().map(|key| format!("did you mean `{key}`?")))
+    elsewhere(&name).or_else(|| near().map(|key| format!("did you mean `{key}`?")))
 }
 
 /// The word that `wrong` was most likely meant to be, if any comes close.
@@ -194,6 +201,9 @@ mod tests {
     fn nanogpts_other_keys_are_told_what_to_do_instead() {
         assert!(suggest("device").unwrap().contains("CPU"));
         assert!(suggest("init-from").unwrap().contains("--resume"));
+        assert!(suggest("lr").unwrap().contains("learning_rate"));
+        assert!(suggest("no-bias").unwrap().contains("`bias` itself: false"));
+        assert!(suggest("epochs").unwrap().contains("max_iters"));
         assert!(ELSEWHERE.iter().all(|(name, _)| find(name).is_none()));
     }
 }

@@ -2,10 +2,14 @@
 //!
 //! Two rules of thumb of nanoGPT's tie keys together: the cosine ends where training ends
 //! (`lr_decay_iters = max_iters`), at a tenth of the highest rate (`min_lr = learning_rate / 10`).
-//! While a rule holds, a layer that changes one of the pair alone takes the other along.
+//! While a rule holds, a layer that changes one of the pair alone takes the other along. And a
+//! recipe's warm-up is at most a tenth of the way there: a short run is to learn, not to warm up.
+//!
+//! A value that nobody chose is written to a run's `config.toml` with the reason it has, and has that
+//! reason again when the file is read: it goes on to follow.
 
 use super::keys::KEYS;
-use super::read::Setting;
+use super::read::{ConfigFile, Setting};
 use serde::{Serialize, de::DeserializeOwned};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,15 +33,18 @@ pub enum Origin {
     Tokenizer,
 }
 
+const PRESET: &str = "preset ";
+const FROM_TOKENIZER: &str = "from the tokenizer";
+
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Origin::Default => write!(f, "default"),
-            Origin::Preset(name) => write!(f, "preset {name}"),
+            Origin::Preset(name) => write!(f, "{PRESET}{name}"),
             Origin::File(path) => write!(f, "{}", path.display()),
             Origin::CommandLine => write!(f, "command line"),
             Origin::Follows(key) => write!(f, "follows {key}"),
-            Origin::Tokenizer => write!(f, "from the tokenizer"),
+            Origin::Tokenizer => write!(f, "{FROM_TOKENIZER}"),
         }
     }
 }
@@ -70,15 +77,45 @@ impl Stack {
         }
     }
 
-    /// A recipe's warm-up is meant for a whole run; a shorter one must not be refused for it.
+    /// Lays a file over what is there. A value that its comment says nobody chose has the origin it
+    /// had, unless it was edited.
+    pub fn lay_file(&mut self, file: &ConfigFile, origin: Origin) {
+        let beneath = self.0.clone();
+        self.lay(file.settings.clone(), origin);
+        for (&key, comment) in &file.comments {
+            let value = self.value(key).clone();
+            let unchosen = match comment.as_str() {
+                FROM_TOKENIZER if key == "vocab_size" => (value, Origin::Tokenizer),
+                "follows max_iters" if &value == self.value("max_iters") => {
+                    (value, Origin::Follows("max_iters"))
+                }
+                "follows learning_rate" if value == tenth(self.value("learning_rate")) => {
+                    (value, Origin::Follows("learning_rate"))
+                }
+                // The recipe's own, to be shortened again.
+                "follows lr_decay_iters" if value == self.short_warmup(&beneath[key].0) => {
+                    beneath[key].clone()
+                }
+                "default" if value == beneath[key].0 => beneath[key].clone(),
+                text if text.starts_with(PRESET) && value == beneath[key].0 => beneath[key].clone(),
+                _ => continue,
+            };
+            self.0.insert(key, unchosen);
+        }
+    }
+
+    /// Keeps a recipe's warm-up, which is meant for a whole run, from being all of a short one.
     pub fn shorten_warmup(&mut self) {
         let (warmup, origin) = &self.0["warmup_iters"];
-        let end = self.value("lr_decay_iters");
-        if matches!(origin, Origin::Default | Origin::Preset(_))
-            && warmup.as_integer() > end.as_integer()
-        {
-            self.follow("warmup_iters", end.clone(), "lr_decay_iters");
+        let short = self.short_warmup(warmup);
+        if matches!(origin, Origin::Default | Origin::Preset(_)) && *warmup != short {
+            self.follow("warmup_iters", short, "lr_decay_iters");
         }
+    }
+
+    fn short_warmup(&self, warmup: &Value) -> Value {
+        let whole = |value: &Value| value.as_integer().unwrap_or_default();
+        whole(warmup).min(whole(self.value("lr_decay_iters")) / 10).into()
     }
 
     /// Where each value came from.

@@ -51,7 +51,7 @@ impl Metrics {
     /// Goes on with the file of a run that resumes from the checkpoint of `step`.
     pub fn resume(path: &Path, step: u64) -> Result<Self> {
         let mut kept = String::new();
-        let text = if path.exists() { files::read_lossy(path)? } else { String::new() };
+        let text = if path.exists() { files::read_log(path)? } else { String::new() };
         // A line that a power cut or an editor spoilt is no reason to lose the run.
         let records = text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok());
         records.filter(|record| record.known_at(step)).for_each(|r| kept += &line(&r));

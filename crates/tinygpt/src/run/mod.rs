@@ -1,17 +1,24 @@
 //! A run: what it is told to do, and the folder it leaves behind.
 
 pub mod keys;
-pub mod layers;
+pub mod values;
 pub mod read;
+pub mod layers;
 pub mod settings;
+mod latest;
 pub mod folder;
+mod find;
+pub mod dataset;
 pub mod metrics;
 pub mod samples;
 pub mod chart;
-pub mod dataset;
+mod event;
+mod keeper;
 pub mod training;
 
 pub use dataset::{data_options, dataset};
-pub use folder::{Run, model_path};
+pub use event::{Ending, Event};
+pub use find::model_path;
+pub use folder::Run;
 pub use settings::{Layers, Settings};
-pub use training::{Ending, Event, train};
+pub use training::train;

@@ -4,10 +4,11 @@
 //! and the line; none panics.
 
 use super::keys::{self, Key};
-use super::settings::Settings;
+use super::values::default_table;
 use crate::error::{Error, Result};
+use crate::files;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use toml::{Spanned, Value};
 
 /// The built-in recipes: name and text. Each holds only what differs from the defaults.
@@ -43,12 +44,19 @@ pub(super) type Setting = (&'static Key, Value);
 #[derive(Debug)]
 pub(super) struct ConfigFile {
     pub preset: Option<String>,
+    /// The texts to train on, if it names any.
+    pub text: Vec<PathBuf>,
     pub settings: Vec<Setting>,
+    /// What stands after a value in its line: in a run's `config.toml` whence it came.
+    pub comments: BTreeMap<&'static str, String>,
 }
+
+/// Bytes of the longest config file that is read: a hundred times what all keys need.
+pub const LONGEST_CONFIG: u64 = 1 << 20;
 
 impl ConfigFile {
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(Error::io("read", path))?;
+        let text = files::read_named(path, LONGEST_CONFIG)?;
         Self::parse(&text, &path.display().to_string())
     }
 
@@ -58,19 +66,26 @@ impl ConfigFile {
             let before = text.as_bytes().iter().take(at);
             format!("{source}, line {}", 1 + before.filter(|&&byte| byte == b'\n').count())
         };
-        let lines: BTreeMap<Spanned<String>, Value> = toml::from_str(text).map_err(|error| {
+        let read = toml::from_str::<BTreeMap<Spanned<String>, Spanned<Value>>>(text);
+        let lines = read.map_err(|error| {
             let at = error.span().map_or(0, |span| span.start);
             Error::data(place(at), error.message().replace('\n', ", "))
                 .with_hint("a config file is TOML: n_layer = 6, bias = false, tokenizer = \"char\"")
         })?;
-        let (mut preset, mut settings) = (None, Vec::<Setting>::new());
+        let mut file = Self {
+            preset: None,
+            text: Vec::new(),
+            settings: Vec::new(),
+            comments: BTreeMap::new(),
+        };
         for (name, value) in lines {
-            let place = place(name.span().start);
-            match (name.as_ref().as_str(), value) {
-                ("preset", Value::String(text)) => preset = Some(text),
+            let (place, end) = (place(name.span().start), value.span().end);
+            match (name.as_ref().as_str(), value.into_inner()) {
+                ("preset", Value::String(text)) => file.preset = Some(text),
                 ("preset", value) => {
                     return Err(wrong("preset", &value, "a name in quotes", Some(&place)));
                 }
+                ("text", value) => file.text = paths(value, &place)?,
                 (name, Value::Table(_)) => {
                     let problem = format!("[{name}] is a section, and settings have none");
                     return Err(Error::data(place, problem)
@@ -78,15 +93,29 @@ impl ConfigFile {
                 }
                 (name, value) => {
                     let key = key_called(name, &place)?;
-                    if settings.iter().any(|(other, _)| *other == key) {
+                    if file.settings.iter().any(|(other, _)| *other == key) {
                         return Err(Error::data(place, format!("`{}` is given twice", key.name)));
                     }
-                    settings.push((key, fitted(key, value, Some(&place))?));
+                    file.settings.push((key, fitted(key, value, Some(&place))?));
+                    let rest = text.get(end..).and_then(|rest| rest.lines().next());
+                    if let Some((_, comment)) = rest.and_then(|rest| rest.split_once('#')) {
+                        file.comments.insert(key.name, comment.trim().into());
+                    }
                 }
             }
         }
-        Ok(Self { preset, settings })
+        Ok(file)
     }
+}
+
+/// The value of `text`: a path, or several.
+fn paths(value: Value, place: &str) -> Result<Vec<PathBuf>> {
+    let path = |value: &Value| value.as_str().map(PathBuf::from);
+    let paths = match &value {
+        Value::Array(several) => several.iter().map(path).collect(),
+        one => path(one).map(|path| vec![path]),
+    };
+    paths.ok_or_else(|| wrong("text", &value, "a path in quotes, or [several]", Some(place)))
 }
 
 fn key_called(name: &str, place: &str) -> Result<&'static Key> {
@@ -112,7 +141,7 @@ pub(super) fn typed_value(name: &str, text: &str) -> Result<Setting> {
 }
 
 fn default_of(key: &Key) -> Value {
-    Settings::default().values()[key.name].clone()
+    default_table()[key.name].clone()
 }
 
 /// `found` in the type of the key's default. A whole number is a number; 0, 1, True and False are
@@ -213,6 +242,19 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_after_a_value_and_the_texts_are_kept() {
+        let text = "text = [\"a b\", \"c#\"]\nout_dir = \"x # y\"  # command line\nn_layer = 2#3\nseed = 1";
+        let file = ConfigFile::parse(text, "my.toml").unwrap();
+        assert_eq!(file.text, ["a b", "c#"].map(PathBuf::from));
+        let comments: Vec<_> = file.comments.iter().map(|(key, text)| (*key, &**text)).collect();
+        assert_eq!(comments, [("n_layer", "3"), ("out_dir", "command line")]);
+        let one = ConfigFile::parse("text = \"my.txt\"", "my.toml").unwrap();
+        assert_eq!(one.text, [PathBuf::from("my.txt")]);
+        assert!(problem("text = 3").0.contains("must be a path in quotes"));
+        assert!(problem("text = [3]").0.contains("(my.toml, line 1)"));
+    }
+
+    #[test]
     fn a_whole_number_is_a_number_and_booleans_may_be_pythons() {
         for text in ["0", "0.0", "0e0"] {
             assert_eq!(typed_value("dropout", text).unwrap().1, Value::Float(0.0));
@@ -236,7 +278,7 @@ mod tests {
         #[test]
         fn nothing_like_a_config_makes_the_reader_panic(
             lines in prop::collection::vec(
-                ("(n_layer|n-layer|bias|split|preset|[a-z\"é.\\[]{1,6})",
+                ("(n_layer|n-layer|bias|split|preset|text|[a-z\"é.\\[]{1,6})",
                  "( = | = \\[|=\"|\\])",
                  "(1|-1|99999999999999999999|1e999|nan|true|\"a|\\{a=1\\}|1979-05-27|.{0,8})"),
                 0..6,

@@ -2,7 +2,6 @@
 
 use crate::error::{Error, Result};
 use crate::files;
-use std::fs;
 use std::path::Path;
 
 /// What a heading begins with. A line of a text that does too is written with a blank before it.
@@ -28,15 +27,13 @@ pub fn keep_until(path: &Path, step: u64) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
-    // Not necessarily UTF-8: a kill may have cut a character.
-    let bytes = fs::read(path).map_err(Error::io("read", path))?;
     let known = |line: &str| {
         let heading = line.strip_prefix(HEADING).and_then(|rest| rest.split(' ').next());
         let later = heading.is_some_and(|n| !n.parse().is_ok_and(|written: u64| written <= step));
         // A line without an end was cut.
         line.ends_with('\n') && !later
     };
-    let text = String::from_utf8_lossy(&bytes);
+    let text = files::read_log(path)?;
     let kept: String = text.split_inclusive('\n').take_while(|line| known(line)).collect();
     files::write_whole(path, kept)
 }
@@ -44,7 +41,7 @@ pub fn keep_until(path: &Path, step: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
+    use std::fs::{self, File};
     use std::io::Write;
 
     #[test]

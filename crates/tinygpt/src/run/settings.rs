@@ -7,54 +7,16 @@
 use super::keys::{Group, KEYS, Key};
 use super::layers::{Origin, Stack};
 use super::read::{ConfigFile, preset_text, show, typed_value};
+use super::values::{RunSettings, default_table, defaults, table};
 use crate::config::{GptConfig, TrainConfig};
-use crate::data::{Newline, Split};
+use crate::data::TINY_SHAKESPEARE;
 use crate::error::{Error, Result};
-use crate::tokenizer::TokenizerKind;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 use toml::{Table, Value};
 
 /// The preset of a run that names none.
 pub const DEFAULT_PRESET: &str = "quick";
-
-/// The settings of a run that neither shape the model nor train it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RunSettings {
-    /// What a token is.
-    pub tokenizer: TokenizerKind,
-    /// Share of the text that validates, in [0, 1).
-    pub val_fraction: f64,
-    /// Which share.
-    pub split: Split,
-    /// What becomes of `\r\n`.
-    pub newline: Newline,
-    /// Replace bytes that are not UTF-8 instead of refusing them.
-    pub lossy: bool,
-    /// Threads; 0 takes as many as the machine allows.
-    pub threads: usize,
-    /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
-    pub sample_tokens: usize,
-    /// Folder of the run; empty names it after the preset.
-    pub out_dir: String,
-}
-
-impl Default for RunSettings {
-    fn default() -> Self {
-        Self {
-            tokenizer: TokenizerKind::Char,
-            val_fraction: 0.1,
-            split: Split::Contiguous,
-            newline: Newline::Keep,
-            lossy: false,
-            threads: 0,
-            sample_tokens: 200,
-            out_dir: String::new(),
-        }
-    }
-}
 
 /// What the user gave: the layers above the defaults, lowest first.
 #[derive(Clone, Debug, Default)]
@@ -63,6 +25,8 @@ pub struct Layers {
     pub preset: Option<String>,
     /// A TOML file of flat keys.
     pub file: Option<PathBuf>,
+    /// The texts to train on; above those that `file` may name.
+    pub text: Vec<PathBuf>,
     /// Keys and values as typed.
     pub command_line: Vec<(String, String)>,
 }
@@ -72,6 +36,9 @@ pub struct Layers {
 pub struct Settings {
     /// The preset beneath it all.
     pub preset: String,
+    /// The texts to train on, as [`Input::Paths`](crate::Input::Paths) has them; none is the built-in
+    /// one.
+    pub text: Vec<PathBuf>,
     /// The model. `vocab_size` is 0 until [`Settings::settle_vocab_size`].
     pub model: GptConfig,
     /// How to train it.
@@ -95,18 +62,23 @@ impl Settings {
             .as_deref()
             .or(file.as_ref().and_then(|file| file.preset.as_deref()))
             .unwrap_or(DEFAULT_PRESET);
-        let mut stack = Stack::of(&Settings::default().values());
+        let mut stack = Stack::of(&default_table());
         let rows = ConfigFile::parse(preset_text(preset)?, &format!("preset {preset}"))?.settings;
         stack.lay(rows, Origin::Preset(preset.into()));
         if let (Some(file), Some(path)) = (&file, &layers.file) {
-            stack.lay(file.settings.clone(), Origin::File(path.clone()));
+            stack.lay_file(file, Origin::File(path.clone()));
         }
+        let text = match (&file, &layers.text[..]) {
+            (Some(file), []) => file.text.clone(),
+            _ => layers.text.clone(),
+        };
         let typed = layers.command_line.iter();
         let rows = typed.map(|(key, text)| typed_value(key, text)).collect::<Result<_>>()?;
         stack.lay(rows, Origin::CommandLine);
         stack.shorten_warmup();
         let settings = Self {
             preset: preset.into(),
+            text,
             model: stack.part(),
             train: stack.part(),
             run: stack.part(),
@@ -119,13 +91,13 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Takes the tokenizer's size for `vocab_size` when that is 0.
+    /// Takes the tokenizer's size for `vocab_size` when that is 0, or was another tokenizer's.
     ///
     /// # Errors
     /// A `vocab_size` too small for the tokenizer.
     pub fn settle_vocab_size(&mut self, tokenizer: usize) -> Result<()> {
         match self.model.vocab_size {
-            0 => {
+            size if size == 0 || self.origins["vocab_size"] == Origin::Tokenizer => {
                 self.model.vocab_size = tokenizer;
                 self.origins.insert("vocab_size", Origin::Tokenizer);
                 Ok(())
@@ -145,6 +117,15 @@ impl Settings {
         let values = self.values();
         let mut text = String::from("# Every setting of this run, and where it came from.\n");
         text += &format!("preset = {}\n", Value::from(self.preset.as_str()));
+        let paths = self.text.iter().map(|path| {
+            // A file says the same wherever it is read from; standard input has no place.
+            let fixed = if path == Path::new("-") { Ok(path.clone()) } else { absolute(path) };
+            Value::from(&*fixed.as_ref().unwrap_or(path).to_string_lossy())
+        });
+        text += &match self.text.is_empty() {
+            true => format!("# text: {TINY_SHAKESPEARE}, the built-in one\n"),
+            false => format!("text = {}\n", Value::Array(paths.collect())),
+        };
         for group in Group::ALL {
             text += &format!("\n# {}\n", group.title());
             for key in KEYS.iter().filter(|key| key.group == group) {
@@ -163,28 +144,17 @@ impl Settings {
         KEYS.iter().map(|key| (key.name, show(&values[key.name]))).collect()
     }
 
-    /// Through text, not `Value::try_from`, which would make 0.2f32 into 0.20000000298.
-    pub(super) fn values(&self) -> Table {
-        let texts = [
-            toml::to_string(&self.model),
-            toml::to_string(&self.train),
-            toml::to_string(&self.run),
-        ];
-        let text: String = texts.map(|text| text.expect("flat structs are TOML")).concat();
-        text.parse().expect("flat tables joined are a flat table")
+    fn values(&self) -> Table {
+        table((&self.model, &self.train, &self.run))
     }
 }
 
 impl Default for Settings {
     /// The defaults alone, without the default preset.
     fn default() -> Self {
-        Self {
-            preset: String::new(),
-            model: GptConfig { vocab_size: 0, ..Default::default() },
-            train: TrainConfig::default(),
-            run: RunSettings::default(),
-            origins: KEYS.iter().map(|key| (key.name, Origin::Default)).collect(),
-        }
+        let (model, train, run) = defaults();
+        let origins = KEYS.iter().map(|key| (key.name, Origin::Default)).collect();
+        Self { preset: String::new(), text: Vec::new(), model, train, run, origins }
     }
 }
 
@@ -221,13 +191,14 @@ mod tests {
             preset: preset.map(Into::into),
             file: file.map(|text| std::fs::write(&path, text).map(|()| path.clone()).unwrap()),
             command_line: flags.iter().map(|&(k, v)| (k.into(), v.into())).collect(),
+            text: Vec::new(),
         };
         Settings::resolve(&layers).unwrap()
     }
 
     #[test]
     fn the_table_and_the_structs_hold_the_same_keys() {
-        let values = Settings::default().values();
+        let values = default_table();
         let names: Vec<_> = KEYS.iter().map(|key| key.name).collect();
         assert!(values.keys().all(|key| names.contains(&key.as_str())), "{values:?}");
         assert_eq!(values.len(), names.len());
@@ -276,12 +247,14 @@ mod tests {
             let flags = [("dropout", "0.3"), ("adam_eps", "1e-9"), ("out_dir", "a\n\"b\" # c")];
             let mut settings = resolve(Some(preset), None, &flags);
             settings.settle_vocab_size(65).unwrap();
+            settings.text = vec!["a \"b\"\n.txt".into(), "-".into()];
             settings.origins.insert("seed", Origin::File("a\nb = 3".into()));
             let text = settings.to_toml();
             let back = resolve(None, Some(&text), &[]);
             assert_eq!(diff(&settings, &back), []);
             assert_eq!((&settings.model, &settings.train), (&back.model, &back.train));
             assert_eq!((&settings.run, &settings.preset), (&back.run, &back.preset));
+            assert_eq!(back.text, [absolute("a \"b\"\n.txt").unwrap(), "-".into()]);
             assert!(text.contains("dropout = 0.3 "), "{text}");
             assert!(text.contains("adam_eps = 1e-9 "), "{text}");
             assert!(text.contains("# command line\n"), "{text}");
@@ -313,8 +286,10 @@ mod tests {
     #[test]
     fn a_short_run_shortens_a_recipes_warmup_but_not_the_users() {
         let settings = resolve(None, None, &[("max_iters", "20")]);
-        assert_eq!(settings.train.warmup_iters, 20);
+        assert_eq!(settings.train.warmup_iters, 2);
         assert_eq!(settings.origins["warmup_iters"].to_string(), "follows lr_decay_iters");
+        let mine = resolve(None, None, &[("max_iters", "20"), ("warmup_iters", "20")]);
+        assert_eq!(mine.train.warmup_iters, 20);
         let layers = Layers {
             command_line: vec![
                 ("max_iters".into(), "20".into()),
@@ -324,6 +299,42 @@ mod tests {
         };
         let error = Settings::resolve(&layers).unwrap_err();
         assert!(error.to_string().contains("lr_decay_iters = 20"), "{error}");
+    }
+
+    #[test]
+    fn what_followed_when_it_was_written_follows_when_it_is_read_back() {
+        let mut written = resolve(None, None, &[("max_iters", "500"), ("learning_rate", "1e-3")]);
+        written.settle_vocab_size(65).unwrap();
+        let text = written.to_toml();
+        let same = resolve(None, Some(&text), &[]);
+        for key in ["warmup_iters", "lr_decay_iters", "min_lr", "vocab_size", "n_layer", "beta1"] {
+            assert_eq!(same.origins[key], written.origins[key], "{key}");
+        }
+        let short = resolve(None, Some(&text), &[("max_iters", "30"), ("learning_rate", "1e-4")]);
+        let TrainConfig { warmup_iters, lr_decay_iters, min_lr, .. } = short.train;
+        assert_eq!((warmup_iters, lr_decay_iters, min_lr), (3, 30, 1e-5));
+        let long = resolve(None, Some(&text), &[("max_iters", "5000")]);
+        assert_eq!((long.train.warmup_iters, long.train.lr_decay_iters), (100, 5000));
+        let mut other_text = same;
+        other_text.settle_vocab_size(80).unwrap();
+        assert_eq!(other_text.model.vocab_size, 80);
+    }
+
+    #[test]
+    fn a_value_that_was_edited_is_the_users_whatever_its_comment_says() {
+        let text = resolve(None, None, &[("max_iters", "500")]).to_toml();
+        for (from, to) in [
+            ("warmup_iters = 50 ", "warmup_iters = 20 "),
+            ("lr_decay_iters = 500 ", "lr_decay_iters = 400 "),
+            ("min_lr = 0.0002 ", "min_lr = 0.0001 "),
+            ("n_layer = 4 ", "n_layer = 3 "),
+        ] {
+            assert!(text.contains(from), "{text}");
+            let read = resolve(None, Some(&text.replace(from, to)), &[("max_iters", "1000")]);
+            let key = from.split(' ').next().unwrap();
+            assert_eq!(format!("{key} = {} ", read.shown()[key]), to);
+            assert!(read.origins[key].to_string().ends_with("my.toml"), "{key}");
+        }
     }
 
     #[test]
@@ -339,9 +350,10 @@ mod tests {
         let mut settings = resolve(None, None, &[]);
         settings.settle_vocab_size(65).unwrap();
         assert_eq!(settings.model.vocab_size, 65);
-        settings.settle_vocab_size(60).unwrap();
-        assert_eq!(settings.model.vocab_size, 65);
-        assert!(settings.settle_vocab_size(66).unwrap_err().to_string().contains("66"));
+        let mut padded = resolve(None, None, &[("vocab_size", "65")]);
+        padded.settle_vocab_size(60).unwrap();
+        assert_eq!(padded.model.vocab_size, 65);
+        assert!(padded.settle_vocab_size(66).unwrap_err().to_string().contains("66"));
     }
 
     #[test]

@@ -4,53 +4,21 @@
 //! So a checkpoint of step n knows the evaluation at n, and a resumed run goes on with exactly the
 //! lines that an uninterrupted one would have written.
 
-use super::metrics::{self, Metrics, Record};
-use super::{Run, chart, samples};
-use crate::checkpoint;
+use super::event::{Ending, Event};
+use super::folder::Run;
+use super::keeper::Keeper;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::train::{Evaluation, StepReport, Trainer};
-use std::fs::File;
+use crate::train::{Evaluation, Trainer, Watch};
 use std::ops::ControlFlow;
-use std::path::Path;
-use std::time::{Duration, Instant};
-
-/// What a run tells as it goes.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Event<'a> {
-    /// A step was taken.
-    Step(&'a StepReport),
-    /// Both splits were evaluated.
-    Evaluation(&'a Evaluation),
-    /// What the model writes now.
-    Sample(&'a str),
-    /// Something could not be written; the run goes on and tries again at its next checkpoint.
-    Failed(&'a crate::Error),
-}
-
-/// Why a run ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// All steps are done.
-    Finished,
-    /// `patience` evaluations in a row were not better.
-    Patience,
-    /// It was asked to stop, and saved first.
-    Stopped,
-}
-
-/// The longest time between checkpoints, whatever `eval_interval` says.
-const AUTOSAVE: Duration = Duration::from_secs(300);
 
 /// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each
-/// evaluation.
-/// `stop` is asked before every step.
+/// evaluation. `stop` is asked before every step, micro-batch, part of an evaluation and token of a
+/// sample. What is cut short by it is dropped and made up for by the resumed run.
 ///
 /// # Errors
 /// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
-/// checkpoint
-/// that cannot be written.
+/// checkpoint that cannot be written.
 pub fn train(
     run: &Run,
     trainer: &mut Trainer,
@@ -59,26 +27,28 @@ pub fn train(
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
     let mut keeper = Keeper::open(run, trainer)?;
+    let mut stopped = false;
     loop {
         let progress = trainer.progress();
         let (step, max_iters) = (progress.step, trainer.config().max_iters);
         let finished = step >= max_iters || trainer.config().eval_only;
         // Asked before an evaluation, which may take minutes: the resumed run makes up for it.
-        let stopped = !finished && stop();
+        stopped |= !finished && stop();
         let interval = trainer.config().eval_interval;
         let due = interval > 0 && step.is_multiple_of(interval) && !stopped;
         if (due || finished) && progress.last_eval != Some(step) {
-            let evaluation = trainer.evaluate()?;
-            on_event(Event::Evaluation(&evaluation));
-            let text = match sample_tokens {
-                0 => None,
-                tokens => Some(sample(trainer, tokens)?),
-            };
-            if let Some(text) = &text {
-                on_event(Event::Sample(text));
+            match look(trainer, sample_tokens, stop, on_event)? {
+                None => stopped = true,
+                Some((evaluation, text)) => {
+                    trainer.record(&evaluation);
+                    on_event(Event::Evaluation(&evaluation));
+                    if let Some(text) = &text {
+                        on_event(Event::Sample(text));
+                    }
+                    let kept = keeper.evaluation(trainer, evaluation, text.as_deref());
+                    keeper.settle(kept, finished, on_event)?;
+                }
             }
-            let kept = keeper.evaluation(trainer, evaluation, text.as_deref());
-            keeper.settle(kept, finished, on_event)?;
         }
         let patience = trainer.config().patience;
         let impatient = patience > 0 && trainer.progress().stale_evals >= patience;
@@ -86,26 +56,59 @@ pub fn train(
             trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, true, on_event)?;
-            return Ok(match (finished, impatient) {
-                (true, _) => Ending::Finished,
-                (_, true) => Ending::Patience,
-                _ => Ending::Stopped,
+            return Ok(match (stopped, finished) {
+                (true, _) => Ending::Stopped,
+                (_, true) => Ending::Finished,
+                _ => Ending::Patience,
             });
         }
-        if keeper.saved_at.elapsed() > AUTOSAVE {
+        if keeper.is_due() {
             trainer.check_health()?;
             let saved = keeper.save_last(trainer);
             keeper.settle(saved, false, on_event)?;
         }
-        let report = trainer.step()?;
+        let Some(report) = trainer.step_watched(&mut watch("step", stop, on_event))? else {
+            stopped = true;
+            continue;
+        };
         let kept = keeper.step(report);
         keeper.settle(kept, false, on_event)?;
         on_event(Event::Step(&report));
     }
 }
 
+/// Tells how far `what` is and asks whether to go on with it.
+fn watch(
+    what: &'static str,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> impl FnMut(u64, u64) -> ControlFlow<()> {
+    move |done, total| {
+        on_event(Event::Progress { what, done, total });
+        if stop() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// The losses as they are now and a text of `sample_tokens` tokens, if any are wanted; none if it was
+/// to stop before both were there. Changes nothing.
+fn look(
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Option<(Evaluation, Option<String>)>> {
+    let evaluation = trainer.measure(&mut watch("evaluation", stop, on_event))?;
+    let Some(evaluation) = evaluation else { return Ok(None) };
+    if sample_tokens == 0 {
+        return Ok(Some((evaluation, None)));
+    }
+    let text = sample(trainer, sample_tokens, &mut watch("sample", stop, on_event))?;
+    Ok(text.map(|text| (evaluation, Some(text))))
+}
+
 /// Text that the model writes now: always from the same start and draws, so that samples compare.
-pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
+/// None if `watch` ended it.
+fn sample(trainer: &mut Trainer, tokens: usize, watch: Watch) -> Result<Option<String>> {
     let tokenizer = trainer.data().tokenizer.clone();
     let sampling = Sampling {
         temperature: 0.8,
@@ -115,136 +118,23 @@ pub fn sample(trainer: &mut Trainer, tokens: usize) -> Result<String> {
     };
     let mut sampler = Sampler::new(&sampling, 0)?;
     let start = [tokenizer.start()];
-    let ids =
-        trainer.gpt().generate_with(&start, tokens, &mut sampler, |_| ControlFlow::Continue(()))?;
-    Ok(tokenizer.decode(&ids[1..]))
-}
-
-/// Writes the folder.
-struct Keeper<'a> {
-    run: &'a Run,
-    /// Two trainings in one folder would ruin each other's checkpoints.
-    _lock: Option<File>,
-    metrics: Metrics,
-    records: Vec<Record>,
-    /// The validation loss of what is in `best/`.
-    best_val_loss: Option<f32>,
-    /// Whether this run has a checkpoint to fall back to.
-    has_checkpoint: bool,
-    /// The step of `last`, if this process saved it.
-    saved_step: Option<u64>,
-    saved_at: Instant,
-    /// Whether lines of steps could not be written, which is told once.
-    behind: bool,
-    title: String,
-    tokenizer_json: String,
-    vocab_size: usize,
-}
-
-impl<'a> Keeper<'a> {
-    fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
-        let lock = run.lock()?;
-        let progress = trainer.progress().clone();
-        let (path, step) = (run.metrics(), progress.step);
-        let resumed = step > 0 || progress.last_eval.is_some();
-        let metrics = if resumed {
-            samples::keep_until(&run.samples(), step)?;
-            Metrics::resume(&path, step)?
-        } else {
-            Metrics::create(&path)?
-        };
-        let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
-        Ok(Self {
-            records: metrics::read(&path)?,
-            metrics,
-            best_val_loss: progress.best_val_loss,
-            has_checkpoint: checkpoint::exists(&run.last()),
-            saved_step: None,
-            saved_at: Instant::now(),
-            behind: false,
-            title: format!("{name}: {}", trainer.data().source),
-            tokenizer_json: trainer.data().tokenizer.to_json(),
-            vocab_size: trainer.gpt().config().vocab_size,
-            _lock: lock,
-            run,
-        })
-    }
-
-    fn step(&mut self, report: StepReport) -> Result<()> {
-        self.records.push(Record::Step(report));
-        let written = self.metrics.step(&report);
-        let told = std::mem::replace(&mut self.behind, written.is_err());
-        if told { Ok(()) } else { written }
-    }
-
-    /// Writes all it can, and then says what it could not: a checkpoint is worth more than a chart.
-    fn evaluation(
-        &mut self,
-        trainer: &mut Trainer,
-        evaluation: Evaluation,
-        text: Option<&str>,
-    ) -> Result<()> {
-        self.records.push(Record::Evaluation(evaluation));
-        let line = self.metrics.evaluation(&evaluation);
-        let sample = text.map(|text| samples::append(&self.run.samples(), evaluation.iter, text));
-        let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
-        let drawn = crate::files::write_whole(&self.run.chart(), svg);
-        let best = if evaluation.best { self.save(&self.run.best(), trainer) } else { Ok(()) };
-        if best.is_err() {
-            // What counts is what is on the disk: the next model better than that is saved again.
-            trainer.set_best_val_loss(self.best_val_loss);
-        }
-        self.best_val_loss = trainer.progress().best_val_loss;
-        let last = self.save_last(trainer);
-        best.and(last).and(line).and(sample.unwrap_or(Ok(()))).and(drawn)
-    }
-
-    fn save_last(&mut self, trainer: &Trainer) -> Result<()> {
-        let step = trainer.progress().step;
-        if self.saved_step == Some(step) {
-            return Ok(());
-        }
-        self.save(&self.run.last(), trainer)?;
-        (self.saved_step, self.saved_at, self.has_checkpoint) = (Some(step), Instant::now(), true);
-        Ok(())
-    }
-
-    fn save(&self, folder: &Path, trainer: &Trainer) -> Result<()> {
-        let (gpt, state) = trainer.state();
-        checkpoint::save(
-            folder,
-            gpt.config(),
-            gpt.params(),
-            Some(&self.tokenizer_json),
-            Some(state),
-        )
-    }
-
-    /// A failure to write ends the run only where there is nothing to fall back to, or nothing
-    /// left to do.
-    fn settle(
-        &self,
-        result: Result<()>,
-        last: bool,
-        on_event: &mut dyn FnMut(Event),
-    ) -> Result<()> {
-        match result {
-            Err(error) if !last && self.has_checkpoint => {
-                on_event(Event::Failed(&error));
-                Ok(())
-            }
-            other => other,
-        }
-    }
+    let (mut done, mut wanted) = (0, ControlFlow::Continue(()));
+    let ids = trainer.gpt().generate_with(&start, tokens, &mut sampler, |_| {
+        done += 1;
+        wanted = watch(done, tokens as u64);
+        wanted
+    })?;
+    Ok(wanted.is_continue().then(|| tokenizer.decode(&ids[1..])))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::metrics::{self, Record};
     use super::*;
+    use crate::checkpoint;
     use crate::config::{GptConfig, TrainConfig};
     use crate::data::{DataOptions, Dataset, Input};
-    use crate::model::{Gpt, Params, Tensors};
-    use std::sync::Arc;
+    use crate::model::Gpt;
     use tinygpt_kernels::{Cpu, Isa};
 
     fn trainer(train: &TrainConfig, threads: usize) -> Trainer {
@@ -259,8 +149,7 @@ mod tests {
             dropout: 0.1,
             ..GptConfig::default()
         };
-        let params = Params::init(Arc::new(Tensors::of(&config)), train.seed);
-        let gpt = Gpt::with_params(config, params, Cpu::new(threads, Isa::best())).unwrap();
+        let gpt = Gpt::new_on(config, train.seed, Cpu::new(threads, Isa::best())).unwrap();
         Trainer::new(gpt, data, train.clone()).unwrap()
     }
 
@@ -318,19 +207,46 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
         train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
-        for (cut, threads) in [(0, 1), (3, 2), (5, 1), (12, 3), (22, 1)] {
+        // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17 from
+        // the second, and the last twelve from those at the end.
+        let cuts = [(0, 0), (1, 0), (4, 0), (5, 0), (12, 0), (13, 1), (16, 4), (19, 5), (25, 5)];
+        for (cut, step) in cuts.into_iter().chain([(60, 15), (84, 23), (94, 23)]) {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
             let ending = train(&run, &mut trainer(&settings(), 1), 8, &stop, &mut |_| {}).unwrap();
-            assert_eq!(ending, Ending::Stopped);
-            let mut trainer = resumed(&run, &settings(), threads);
-            assert_eq!(trainer.progress().step, cut);
+            assert_eq!(ending, Ending::Stopped, "stopped at {cut}");
+            let mut trainer = resumed(&run, &settings(), 1 + cut % 3);
+            assert_eq!(trainer.progress().step, step, "stopped at {cut}");
             let ending = train(&run, &mut trainer, 8, &|| false, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Finished);
             assert_eq!(timeless(&run), timeless(&whole), "stopped at {cut}");
             assert!(bytes(&run) == bytes(&whole), "stopped at {cut}: other weights or samples");
         }
+    }
+
+    #[test]
+    fn a_step_that_is_stopped_between_its_parts_leaves_everything_as_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        // 16 tokens each: more than are computed at a time.
+        let parts = TrainConfig { batch_size: 160, max_iters: 4, lr_decay_iters: 4, ..settings() };
+        let [whole, cut] = ["whole", "cut"].map(|name| Run::create(folder.path(), name).unwrap());
+        train(&whole, &mut trainer(&parts, 1), 0, &|| false, &mut |_| {}).unwrap();
+        let steps = std::cell::Cell::new(0);
+        let stop = || steps.get() == 3;
+        let mut halves = |event: Event| {
+            if matches!(event, Event::Progress { what: "step", .. }) {
+                steps.set(steps.get() + 1);
+            }
+        };
+        let ending = train(&cut, &mut trainer(&parts, 1), 0, &stop, &mut halves).unwrap();
+        assert_eq!((ending, steps.get()), (Ending::Stopped, 3));
+        let mut trainer = resumed(&cut, &parts, 1);
+        assert_eq!(trainer.progress().step, 2);
+        train(&cut, &mut trainer, 0, &|| false, &mut |_| {}).unwrap();
+        assert_eq!(timeless(&cut), timeless(&whole));
+        let read = |run: &Run| std::fs::read(run.last().join("model.safetensors")).unwrap();
+        assert!(read(&cut) == read(&whole), "other weights");
     }
 
     #[test]

@@ -5,29 +5,18 @@
 //! each new token and nothing kept is valid: from there on each token is a whole forward pass over
 //! the last block_size tokens, exactly as without a cache.
 
-use crate::model::{Dropout, Gpt, forward};
+use crate::model::{Activations, Dropout, Gpt, forward};
 use tinygpt_kernels::{Buffer, activation, attention::cached, embedding, layernorm, linear};
 
-/// The keys and values of one sequence, and the rows of the position that is being computed.
+/// The keys and values of one sequence, and the activations of the position that is computed.
 pub(crate) struct Cache {
     /// Positions kept.
     len: usize,
     /// One for each block: (block_size, C).
     keys: Vec<Buffer>,
     values: Vec<Buffer>,
-    row: Rows,
-}
-
-/// Activations of one position.
-struct Rows {
-    x: Buffer,
-    c: Buffer,
-    branch: Buffer,
-    qkv: Buffer,
-    fc: Buffer,
-    gelu: Buffer,
-    stat: [f32; 2],
-    logits: Buffer,
+    /// With B = T = 1.
+    acts: Activations,
 }
 
 impl Cache {
@@ -35,17 +24,10 @@ impl Cache {
         let config = gpt.config();
         let (c, t) = (config.n_embd, config.block_size);
         let kept = || (0..config.n_layer).map(|_| Buffer::zeros(t * c)).collect();
-        let row = Rows {
-            x: Buffer::zeros(c),
-            c: Buffer::zeros(c),
-            branch: Buffer::zeros(c),
-            qkv: Buffer::zeros(3 * c),
-            fc: Buffer::zeros(4 * c),
-            gelu: Buffer::zeros(4 * c),
-            stat: [0.0; 2],
-            logits: Buffer::zeros(config.vocab_size),
-        };
-        Self { len: 0, keys: kept(), values: kept(), row }
+        let mut acts = Activations::default();
+        acts.shape(config, gpt.attention, (1, 1));
+        acts.logits.resize(config.vocab_size);
+        Self { len: 0, keys: kept(), values: kept(), acts }
     }
 
     /// The logits (V) after `tokens`, of which all but the last are already in the cache, or none.
@@ -56,17 +38,10 @@ impl Cache {
         } else {
             self.prefill(gpt, &tokens[tokens.len().saturating_sub(t)..]);
         }
-        let Gpt { params, cpu, .. } = gpt;
-        let (c, v) = (self.row.c.len(), self.row.logits.len());
-        linear::forward_few(
-            cpu,
-            &mut self.row.logits,
-            &self.row.c,
-            params.unembedding(),
-            None,
-            (1, c, v),
-        );
-        &self.row.logits
+        let (a, c, v) = (&mut self.acts, gpt.config().n_embd, gpt.config().vocab_size);
+        let w = gpt.params.unembedding();
+        linear::forward_few(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, (1, c, v));
+        &a.logits
     }
 
     /// A whole forward pass, whose keys and values are kept. Leaves the last row of `ln_f`.
@@ -79,42 +54,63 @@ impl Cache {
                 self.values[l][i * c..(i + 1) * c].copy_from_slice(&qkv[2 * c..]);
             }
         }
-        self.row.c.copy_from_slice(&gpt.acts.ln_f[(t - 1) * c..]);
+        self.acts.ln_f.copy_from_slice(&gpt.acts.ln_f[(t - 1) * c..]);
         self.len = t;
     }
 
-    /// `model/forward.rs` for one position. Leaves its row of `ln_f`.
-    #[rustfmt::skip] // one op a line, its result's shape at the end
-    fn step(&mut self, gpt: &mut Gpt, token: u32) {
-        let (c, h, at) = (gpt.config().n_embd, gpt.config().n_head, self.len);
-        let (kind, layers) = (gpt.config().activation.into(), gpt.config().n_layer);
-        let (params, cpu, r) = (&gpt.params, &gpt.cpu, &mut self.row);
+    /// The third mirror page: `model/forward.rs` for one position, which attends to those kept.
+    #[rustfmt::skip] // one op a paragraph, its result's shape at the end
+    fn step(&mut self, gpt: &Gpt, token: u32) {
+        let (config, params, cpu, a) = (gpt.config(), &gpt.params, &gpt.cpu, &mut self.acts);
+        let (at, t, c, h) = (self.len, self.len + 1, config.n_embd, config.n_head);
+        self.len = t;
 
-        embedding::forward(cpu, &mut r.x, &[token], params.wte(), params.wpe(), at, (1, 1, c)); //        (C)
-        for l in 0..layers {
+        embedding::forward(
+            cpu, &mut a.x[0], &[token], params.wte(), params.wpe(), at, (1, 1, c),
+        ); //                                                                                (C)
+
+        for l in 0..config.n_layer {
             let w = params.block(l);
-            let (keys, values) = (&mut self.keys[l][..(at + 1) * c], &mut self.values[l][..(at + 1) * c]);
+            let (x, next) = a.x.split_at_mut(l + 1);
+            let (x, next, branch, a) = (&x[l], &mut next[0], &mut a.branch, &mut a.h[l]);
+            let (keys, values) = (&mut self.keys[l][..t * c], &mut self.values[l][..t * c]);
 
-            layernorm::forward(cpu, &mut r.c, &mut r.stat, &r.x, w.ln_1.weight, w.ln_1.bias, (1, c)); //   (C)
-            linear::forward_few(cpu, &mut r.qkv, &r.c, w.attn.c_attn.weight, w.attn.c_attn.bias, (1, c, 3 * c)); // (3C)
-            keys[at * c..].copy_from_slice(&r.qkv[c..2 * c]); //                                           (T, C)
-            values[at * c..].copy_from_slice(&r.qkv[2 * c..]); //                                          (T, C)
-            cached::forward(cpu, &mut r.c, &r.qkv[..c], keys, values, (at + 1, c, h)); //                  (C)
-            linear::forward_few(cpu, &mut r.branch, &r.c, w.attn.c_proj.weight, w.attn.c_proj.bias, (1, c, c)); // (C)
-            add(&mut r.x, &r.branch); //                                                                   (C)
+            // attention: x + c_proj(attend(c_attn(ln_1(x))))
+            layernorm::forward(
+                cpu, &mut a.ln_1, &mut a.ln_1_stat, x, w.ln_1.weight, w.ln_1.bias, (1, c),
+            ); //                                                                            (C)
+            linear::forward_few(
+                cpu, &mut a.qkv, &a.ln_1, w.attn.c_attn.weight, w.attn.c_attn.bias, (1, c, 3 * c),
+            ); //                                                                            (3C)
+            keys[at * c..].copy_from_slice(&a.qkv[c..2 * c]); //                             (T, C)
+            values[at * c..].copy_from_slice(&a.qkv[2 * c..]); //                            (T, C)
+            cached::forward(cpu, &mut a.y, &a.qkv[..c], keys, values, (t, c, h)); //         (C)
+            linear::forward_few(
+                cpu, branch, &a.y, w.attn.c_proj.weight, w.attn.c_proj.bias, (1, c, c),
+            ); //                                                                            (C)
+            sum(&mut a.mid, x, branch); //                                                   (C)
 
-            layernorm::forward(cpu, &mut r.c, &mut r.stat, &r.x, w.ln_2.weight, w.ln_2.bias, (1, c)); //   (C)
-            linear::forward_few(cpu, &mut r.fc, &r.c, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (1, c, 4 * c)); // (4C)
-            activation::forward(cpu, &mut r.gelu, &r.fc, kind); //                                         (4C)
-            linear::forward_few(cpu, &mut r.branch, &r.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (1, 4 * c, c)); // (C)
-            add(&mut r.x, &r.branch); //                                                                   (C)
+            // MLP: mid + c_proj(gelu(c_fc(ln_2(mid))))
+            layernorm::forward(
+                cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (1, c),
+            ); //                                                                            (C)
+            linear::forward_few(
+                cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (1, c, 4 * c),
+            ); //                                                                            (4C)
+            activation::forward(cpu, &mut a.gelu, &a.fc, config.activation.into()); //       (4C)
+            linear::forward_few(
+                cpu, branch, &a.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (1, 4 * c, c),
+            ); //                                                                            (C)
+            sum(next, &a.mid, branch); //                                                    (C)
         }
-        let w = params.ln_f();
-        layernorm::forward(cpu, &mut r.c, &mut r.stat, &r.x, w.weight, w.bias, (1, c)); //                 (C)
-        self.len += 1;
+
+        let (w, x) = (params.ln_f(), &a.x[config.n_layer]);
+        layernorm::forward(
+            cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (1, c),
+        ); //                                                                                (C)
     }
 }
 
-fn add(x: &mut [f32], y: &[f32]) {
-    x.iter_mut().zip(y).for_each(|(x, y)| *x += y);
+fn sum(out: &mut [f32], x: &[f32], y: &[f32]) {
+    out.iter_mut().zip(x).zip(y).for_each(|((out, x), y)| *out = x + y);
 }

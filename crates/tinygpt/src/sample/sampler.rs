@@ -84,6 +84,11 @@ impl Sampler {
         Ok(Self { sampling: sampling.clone(), stream, kept: Vec::new() })
     }
 
+    /// Whether it always takes the most likely token.
+    pub fn is_greedy(&self) -> bool {
+        self.sampling.temperature == 0.0
+    }
+
     /// One token from `logits` (V).
     ///
     /// # Errors

@@ -11,14 +11,7 @@ const T: usize = 7;
 const V: usize = 13;
 
 fn config() -> GptConfig {
-    GptConfig {
-        vocab_size: V,
-        block_size: T,
-        n_layer: 2,
-        n_head: 3,
-        n_embd: 21,
-        ..GptConfig::default()
-    }
+    GptConfig { vocab_size: V, block_size: T, ..GptConfig::tiny() }
 }
 
 /// Every parameter far from where training starts, so that the most likely token keeps changing.

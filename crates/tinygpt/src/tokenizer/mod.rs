@@ -20,6 +20,9 @@ pub(crate) use decoder::is_cut_short;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
+/// Bytes of the longest `tokenizer.json` that is read: twice what all of Unicode takes.
+pub(crate) const LONGEST_FILE: u64 = 1 << 26;
+
 /// What a token stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -115,6 +118,18 @@ impl Tokenizer {
                 ids.extend(text.bytes().map(u32::from));
                 true
             }
+        }
+    }
+
+    /// [`encode_into`](Self::encode_into) of what need not be UTF-8: only bytes can stand for that.
+    pub(crate) fn encode_bytes_into(&self, bytes: &[u8], ids: &mut Vec<u32>) -> bool {
+        match (self, std::str::from_utf8(bytes)) {
+            (_, Ok(text)) => self.encode_into(text, ids),
+            (Tokenizer::Byte, Err(_)) => {
+                ids.extend(bytes.iter().map(|&byte| u32::from(byte)));
+                true
+            }
+            (Tokenizer::Char(_), Err(_)) => false,
         }
     }
 

@@ -4,6 +4,7 @@
 //! writes the run's folder. Every batch is a function of (seed, step), so a step after a resume is
 //! the step that would have come.
 
+mod memory;
 mod report;
 
 use crate::checkpoint::{Progress, StateRef, TrainState};
@@ -12,8 +13,18 @@ use crate::data::{Dataset, Tokens, WindowStream, fill, walk, window_start};
 use crate::error::{Error, Result};
 use crate::model::{Dropout, Gpt};
 use crate::optim::{AdamW, learning_rate};
+pub use memory::Memory;
 pub use report::{Evaluation, StepReport};
+use std::ops::ControlFlow;
 use std::time::Instant;
+
+/// Told after each part of a longer work how many of how many parts are done; `Break` ends it there.
+pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
+
+/// The [`Watch`] of who waits for the end.
+fn unwatched(_: u64, _: u64) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
 
 /// Tokens computed at a time: enough to keep every product busy, few enough that their activations
 /// stay small. The result does not depend on it.
@@ -57,6 +68,7 @@ impl Trainer {
             source: data.source.clone(),
             train_tokens: data.train.len() as u64,
             train: config.clone(),
+            data: data.options.clone(),
         };
         Self::at(gpt, optimizer, data, config, progress)
     }
@@ -143,6 +155,15 @@ impl Trainer {
     /// [`Error::NotFinite`] when the loss or the gradient is not finite: the parameters are then
     /// those before the step. A token file that cannot be read.
     pub fn step(&mut self) -> Result<StepReport> {
+        Ok(self.step_watched(&mut unwatched)?.expect("nobody ends it"))
+    }
+
+    /// The same, watched after each micro-batch but the last; none if it was ended there: then
+    /// everything is as it was before the step.
+    ///
+    /// # Errors
+    /// As for [`step`](Self::step).
+    pub fn step_watched(&mut self, watch: Watch) -> Result<Option<StepReport>> {
         let started = Instant::now();
         let (step, t) = (self.progress.step, self.gpt.config().block_size);
         let sequences = self.config.sequences_per_step();
@@ -161,6 +182,10 @@ impl Trainer {
             fill(train, (first..first + b).map(start), idx, targets)?;
             let drop = Dropout::new(p, seed, step, first * t);
             loss += self.gpt.accumulate(idx, targets, scale, drop, (b, t))?;
+            let done = first + b;
+            if done < sequences && watch(done as u64, sequences as u64).is_break() {
+                return Ok(None);
+            }
         }
         let loss = (loss / (sequences * t) as f64) as f32;
         let lr = learning_rate(&self.config, step);
@@ -173,7 +198,7 @@ impl Trainer {
         self.progress.step += 1;
         self.progress.tokens += tokens;
         self.progress.elapsed_s += seconds;
-        Ok(StepReport {
+        Ok(Some(StepReport {
             iter: step,
             loss,
             lr,
@@ -182,20 +207,42 @@ impl Trainer {
             tokens_per_s: tokens as f64 / seconds,
             elapsed_s: self.progress.elapsed_s,
             tokens: self.progress.tokens,
-        })
+        }))
+    }
+
+    /// [`measure`](Self::measure)s to the end, and [`record`](Self::record)s it.
+    ///
+    /// # Errors
+    /// As for `measure`.
+    pub fn evaluate(&mut self) -> Result<Evaluation> {
+        let evaluation = self.measure(&mut unwatched)?.expect("nobody ends it");
+        self.record(&evaluation);
+        Ok(evaluation)
     }
 
     /// The losses of both splits as they are now: over the same `eval_iters` random batches each
     /// time, or over everything with `eval_full`. No dropout, and no training batch is disturbed.
+    /// None if it was ended on the way; the trainer is as it was in either case.
     ///
     /// # Errors
     /// [`Error::NotFinite`]; a token file that cannot be read.
-    pub fn evaluate(&mut self) -> Result<Evaluation> {
+    pub fn measure(&mut self, watch: Watch) -> Result<Option<Evaluation>> {
         let step = self.progress.step;
-        let train_loss = self.split_loss(WindowStream::EvalTrain)?;
+        let splits = if self.data.val.is_some() { 2 } else { 1 };
+        // The splits count as equally long, so that one bar can show both.
+        let mut first = |done, total| watch(done, splits * total);
+        let Some(train_loss) = self.split_loss(WindowStream::EvalTrain, &mut first)? else {
+            return Ok(None);
+        };
         finite("training loss", train_loss, step)?;
         let val_loss = match self.data.val {
-            Some(_) => Some(self.split_loss(WindowStream::EvalVal)?),
+            Some(_) => {
+                let mut second = |done, total| watch(total + done, splits * total);
+                match self.split_loss(WindowStream::EvalVal, &mut second)? {
+                    None => return Ok(None),
+                    loss => loss,
+                }
+            }
             None => None,
         };
         // Without a validation split every checkpoint is better than the one before.
@@ -206,12 +253,17 @@ impl Trainer {
         if let Some(loss) = val_loss {
             finite("validation loss", loss, step)?;
         }
+        Ok(Some(Evaluation { iter: step, train_loss, val_loss, best }))
+    }
+
+    /// Lets an evaluation of this step count: for the best loss, for patience, and as done.
+    pub fn record(&mut self, evaluation: &Evaluation) {
+        let Evaluation { val_loss, best, .. } = *evaluation;
         if best {
             self.progress.best_val_loss = val_loss;
         }
         self.progress.stale_evals = if best { 0 } else { self.progress.stale_evals + 1 };
-        self.progress.last_eval = Some(step);
-        Ok(Evaluation { iter: step, train_loss, val_loss, best })
+        self.progress.last_eval = Some(self.progress.step);
     }
 
     /// Whether the model as it is now still computes: a step that was finite can leave weights that
@@ -227,13 +279,13 @@ impl Trainer {
         finite("loss", loss as f32, self.progress.step)
     }
 
-    fn split_loss(&mut self, stream: WindowStream) -> Result<f32> {
+    fn split_loss(&mut self, stream: WindowStream, watch: Watch) -> Result<Option<f32>> {
         let tokens = match (stream, &self.data.val) {
             (WindowStream::EvalVal, Some(val)) => val,
             _ => &self.data.train,
         };
         if self.config.eval_full {
-            return exact_loss(&mut self.gpt, tokens, &mut |_, _| {});
+            return exact_loss(&mut self.gpt, tokens, watch);
         }
         let (t, seed) = (self.gpt.config().block_size, self.config.seed);
         let sequences = self.config.eval_iters * self.config.batch_size;
@@ -245,21 +297,20 @@ impl Trainer {
             let (idx, targets) = (&mut self.idx[..b * t], &mut self.targets[..b * t]);
             fill(tokens, (first..first + b).map(start), idx, targets)?;
             sum += self.gpt.loss_sum(idx, targets, (b, t))?;
+            if watch((first + b) as u64, sequences as u64).is_break() {
+                return Ok(None);
+            }
         }
-        Ok((sum / (sequences * t) as f64) as f32)
+        Ok(Some((sum / (sequences * t) as f64) as f32))
     }
 }
 
-/// The mean loss over every token of a split but the first, in consecutive windows of block_size.
-/// `progress(done, total)` counts windows.
+/// The mean loss over every token of a split but the first, in consecutive windows of block_size,
+/// which is what `watch` counts; none if that ended it.
 ///
 /// # Errors
 /// Fewer than two tokens; a token file that cannot be read; ids outside the model's vocabulary.
-pub fn exact_loss(
-    gpt: &mut Gpt,
-    tokens: &Tokens,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<f32> {
+pub fn exact_loss(gpt: &mut Gpt, tokens: &Tokens, watch: Watch) -> Result<Option<f32>> {
     let t = gpt.config().block_size;
     let part = micro_batch(gpt.config(), usize::MAX);
     let mut windows = walk(tokens.len(), t).peekable();
@@ -280,9 +331,11 @@ pub fn exact_loss(
         let (mut idx, mut targets) = (vec![0; n], vec![0; n]);
         fill(tokens, group.drain(..), &mut idx, &mut targets)?;
         sum += gpt.loss_sum(&idx, &targets, (n / t, t))?;
-        progress(total - windows.len() as u64, total);
+        if watch(total - windows.len() as u64, total).is_break() {
+            return Ok(None);
+        }
     }
-    Ok((sum / (tokens.len() - 1) as f64) as f32)
+    Ok(Some((sum / (tokens.len() - 1) as f64) as f32))
 }
 
 fn finite(what: &str, value: f32, step: u64) -> Result<()> {

@@ -4,27 +4,29 @@ mod page;
 mod prompt;
 
 use crate::args::{number_of, threads, trained, trained_path};
-use crate::{Outcome, failure::Failure, out::Out, trained::Trained};
+use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use page::Page;
 use prompt::{prompt, unescaped};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
+use tinygpt::files::quoted;
 use tinygpt::{Sampler, Sampling};
 
 const HELP: &str = "\
 The model gives every token a probability. --temperature sharpens (below 1) or flattens them (above
-1); 0 always takes the likeliest. --top-k and --top-p then cut off the unlikely ones.
+1); 0 always takes the likeliest, and soon repeats itself. --top-k and --top-p then cut off the
+unlikely ones.
 
-The prompt is --prompt, or --prompt-file, or what is piped in; without one the model begins a line.
+The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a line.
 
 Examples:
   tinygpt sample --prompt \"ROMEO:\"
   tinygpt sample runs/quick -p \"O God, \" -n 100 --temp 0.5 --seed 1
   tinygpt sample --start=FILE:prompt.txt --num_samples=3 --max_new_tokens=200
   tinygpt sample --escape -p 'ROMEO:\\nO, ' --stop '\\n\\n'
-  echo \"First Citizen:\" | tinygpt sample --top-k 0 --top-p 0.9";
+  echo \"First Citizen:\" | tinygpt sample --prompt - --top-k 0 --top-p 0.9";
 
 pub fn arguments(command: Command) -> Command {
     command
@@ -38,13 +40,13 @@ pub fn arguments(command: Command) -> Command {
                 .visible_alias("start")
                 .allow_hyphen_values(true)
                 .value_name("TEXT")
-                .help("The beginning; FILE:prompt.txt reads it from a file"),
+                .help("The beginning; - reads standard input, FILE:prompt.txt a file"),
             Arg::new("prompt-file")
                 .long("prompt-file")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
                 .conflicts_with("prompt")
-                .help("Read the beginning from a file; - is standard input"),
+                .help("Read the beginning from a file; - is standard input too"),
             Arg::new("escape")
                 .long("escape")
                 .short('e')
@@ -117,7 +119,9 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let sampling = sampling(matches);
     sampling.check()?;
     let prompt = prompt(matches)?;
-    let mut model = Trained::load(trained_path(matches), number_of(matches, "threads"))?;
+    let typed = trained_path(matches);
+    let mut model = Trained::load(typed, number_of(matches, "threads"))
+        .map_err(|failure| or_a_prompt(typed, failure))?;
     let sampling = Sampling { vocab_size: model.tokenizer.vocab_size(), ..sampling };
     let ids = match matches.get_flag("skip-unknown") {
         true => model.tokenizer.encode_known(&prompt),
@@ -146,6 +150,15 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     Ok(())
 }
 
+/// The failure to find a model, with a way out if what was typed for one looks like a prompt.
+fn or_a_prompt(typed: Option<&PathBuf>, failure: Failure) -> Failure {
+    match typed.filter(|path| !path.exists()) {
+        Some(path) => failure
+            .and_hint(format!("to begin a text so: tinygpt sample --prompt {}", quoted(path))),
+        None => failure,
+    }
+}
+
 /// One text: the prompt, then what the model makes of it.
 fn write_text(
     model: &mut Trained,
@@ -169,8 +182,20 @@ fn write_text(
         let _ = page.add(&decoder.finish());
     }
     page.end()?;
-    written?;
+    let written = written?;
+    if sampler.is_greedy() && goes_round(&written[ids.len()..]) {
+        tell(
+            "note: always taking the likeliest token, this model goes round in a circle; --temperature 0.8 leaves it",
+        );
+    }
     Ok(())
+}
+
+/// Whether the second half of a text of some length is a few tokens over and over.
+fn goes_round(tokens: &[u32]) -> bool {
+    let half = &tokens[tokens.len() / 2..];
+    half.len() >= 16
+        && (1..=half.len() / 4).any(|period| half.iter().zip(&half[period..]).all(|(a, b)| a == b))
 }
 
 fn sampling(matches: &ArgMatches) -> Sampling {
@@ -194,5 +219,29 @@ fn stops(matches: &ArgMatches) -> Result<Vec<String>, Failure> {
     match stops.iter().any(String::is_empty) {
         true => Err(Failure::usage("--stop is empty: it would end every text before it begins")),
         false => Ok(stops),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::goes_round;
+
+    #[test]
+    fn a_circle_is_a_few_tokens_over_and_over() {
+        let rising: Vec<u32> = (0..40).collect();
+        let ends_in = |circle: &[u32]| {
+            let circle = circle.iter().copied().cycle().take(24);
+            rising.iter().copied().take(20).chain(circle).collect::<Vec<_>>()
+        };
+        for (tokens, round) in [
+            (&ends_in(&[1, 2])[..], true),
+            (&ends_in(&[5]), true),
+            (&ends_in(&[1, 2, 3, 4, 5, 6, 7, 8]), false),
+            (&rising, false),
+            (&[1, 1, 1], false),
+            (&[], false),
+        ] {
+            assert_eq!(goes_round(tokens), round, "{tokens:?}");
+        }
     }
 }

@@ -1,42 +1,57 @@
-//! What a text begins with: typed, from a file, or piped in.
+//! What a text begins with: typed, from a file, or from standard input.
 
-use crate::failure::Failure;
+use crate::{failure::Failure, out::tell};
 use clap::ArgMatches;
-use std::io::{IsTerminal, Read};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use tinygpt::files::{read_all, read_named};
 
-/// The prompt; empty leaves the beginning to the model.
+/// Bytes of the longest prompt that is read.
+const LONGEST: u64 = 1 << 24;
+
+/// The prompt; empty leaves the beginning to the model. Standard input is read only when asked for: one
+/// that nobody closes would keep the program waiting for ever.
 pub fn prompt(matches: &ArgMatches) -> Result<String, Failure> {
     let typed = matches.get_one::<String>("prompt").map(String::as_str);
     let file = matches.get_one::<PathBuf>("prompt-file").map(PathBuf::as_path);
-    match (typed, file.or(typed.and_then(|text| text.strip_prefix("FILE:")).map(Path::new))) {
-        (_, Some(path)) if path != Path::new("-") => {
-            let bytes = std::fs::read(path);
-            let name = path.display().to_string();
-            utf8(
-                bytes.map_err(|error| Failure::run(format!("cannot read {name}: {error}")))?,
-                &name,
-            )
+    let file = file.or(typed.and_then(|text| text.strip_prefix("FILE:")).map(Path::new));
+    let file = file.or((typed == Some("-")).then_some(Path::new("-")));
+    match (typed, file) {
+        (_, Some(path)) if path == Path::new("-") => {
+            if io::stdin().is_terminal() {
+                tell("type the prompt; Ctrl-D on a line of its own ends it");
+            }
+            Ok(without_mark(read_all(io::stdin(), LONGEST, Path::new("standard input"))?))
         }
+        (_, Some(path)) => Ok(without_mark(read_named(path, LONGEST)?)),
         (Some(text), None) if matches.get_flag("escape") => Ok(unescaped(text)),
         (Some(text), None) => Ok(text.into()),
-        (None, None) if std::io::stdin().is_terminal() => Ok(String::new()),
-        _ => {
-            let (mut bytes, name) = (Vec::new(), "standard input");
-            let read = std::io::stdin().read_to_end(&mut bytes);
-            read.map_err(|error| Failure::run(format!("cannot read {name}: {error}")))?;
-            utf8(bytes, name)
+        (None, None) => {
+            if something_is_piped_in() {
+                tell("note: standard input is not read; --prompt - takes the prompt from it");
+            }
+            Ok(String::new())
         }
     }
 }
 
-/// The text of a file, without the mark that some editors put before it.
-fn utf8(bytes: Vec<u8>, name: &str) -> Result<String, Failure> {
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        Failure::run(format!("{name}: byte {at} is not UTF-8"))
-    })?;
-    Ok(text.strip_prefix('\u{feff}').map(Into::into).unwrap_or(text))
+/// Whether standard input is a pipe or a file.
+#[cfg(unix)]
+fn something_is_piped_in() -> bool {
+    use std::os::{fd::AsFd, unix::fs::FileTypeExt};
+    let copy = io::stdin().as_fd().try_clone_to_owned();
+    let kind = copy.and_then(|copy| std::fs::File::from(copy).metadata());
+    kind.is_ok_and(|kind| kind.is_file() || kind.file_type().is_fifo())
+}
+
+#[cfg(not(unix))]
+fn something_is_piped_in() -> bool {
+    false
+}
+
+/// A text without the mark that some editors put before it.
+fn without_mark(text: String) -> String {
+    text.strip_prefix('\u{feff}').map(Into::into).unwrap_or(text)
 }
 
 /// C's escapes; an unknown one stays as it is.

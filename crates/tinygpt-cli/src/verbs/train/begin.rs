@@ -1,20 +1,27 @@
 //! What a training starts from: a text and new weights, other weights, or a run that stopped.
 
+use super::room::Room;
 use super::signals::Signals;
 use crate::args::{cpu, typed_settings};
-use crate::{failure::Failure, out::tell, progress::Bar};
+use crate::memory::check_training;
+use crate::out::tell;
+use crate::progress::{Bar, patiently};
+use crate::{failure::Failure, trained::named_checkpoint};
 use clap::ArgMatches;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::{fs, io, mem};
-use tempfile::TempDir;
-use tinygpt::checkpoint::{self, Checkpoint, TrainState};
+use std::{fs, io};
+use tinygpt::checkpoint::{self, Progress, TrainState, read_config, read_progress};
+use tinygpt::files::{quoted, read_text, write_whole};
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
 use tinygpt::run::layers::Origin;
-use tinygpt::run::{data_options, dataset, folder::RUNS, model_path, settings::diff};
+use tinygpt::run::read::LONGEST_CONFIG;
+use tinygpt::run::{data_options, dataset, folder::RUNS};
+use tinygpt::run::{settings::diff, values::RunSettings};
 use tinygpt::{
-    DataOptions, Dataset, Error, Gpt, GptConfig, Input, Layers, Run, Settings, Tokenizer, Trainer,
+    Checkpoint, DataOptions, Dataset, Gpt, GptConfig, Input, Layers, Run, Settings, Tokenizer,
+    Trainer,
 };
 
 /// A training about to start, and the folder it keeps.
@@ -29,14 +36,14 @@ pub fn settings(matches: &ArgMatches) -> Result<Settings, Failure> {
     let layers = Layers {
         preset: matches.get_one::<String>("preset").cloned(),
         file: matches.get_one::<PathBuf>("config").cloned(),
+        text: matches.get_many::<PathBuf>("text").into_iter().flatten().cloned().collect(),
         command_line: typed_settings(matches),
     };
     Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())
 }
 
 /// A new run, from new weights or from those at `--init-from`. Its folder is made last, when
-/// nothing
-/// can go wrong any more.
+/// nothing can go wrong any more.
 pub fn anew(
     matches: &ArgMatches,
     mut settings: Settings,
@@ -62,13 +69,16 @@ pub fn anew(
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let options = DataOptions { vocabulary, ..data_options(&settings) };
     let beside = if named { out_dir.parent() } else { Some(runs) };
-    let (data, room) = read(matches, &options, beside, signals)?;
+    let (data, room) = read(&settings.text, &options, beside, signals)?;
     settings.settle_vocab_size(data.tokenizer.vocab_size())?;
     data.check(settings.model.block_size)?;
     settings.model.check()?;
+    check_training(&settings.model, settings.train.sequences_per_step())?;
     let params = match weights {
         Some(weights) => weights.params,
-        None => Params::init(Arc::new(Tensors::of(&settings.model)), settings.train.seed),
+        None => patiently("making the first weights", || {
+            Params::init(Arc::new(Tensors::of(&settings.model)), settings.train.seed)
+        }),
     };
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
 
@@ -76,27 +86,34 @@ pub fn anew(
         true => Run::create_at(runs, &out_dir, overwrite)?,
         false => Run::create(runs, &settings.preset)?,
     };
+    let newest = Run::open(runs, None).ok();
+    if newest.and_then(|newest| fs::canonicalize(newest.folder()).ok())
+        != fs::canonicalize(run.folder()).ok()
+    {
+        let folder = quoted(run.folder());
+        tell(&format!("note: runs/latest cannot be made to name this run: name it, {folder}"));
+    }
     let data = match room {
         Some(room) => moved(data, &room, &run)?,
         None => data,
     };
-    tinygpt::files::write_whole(&run.config(), settings.to_toml())?;
+    write_whole(&run.config(), settings.to_toml())?;
     let trainer = Trainer::new(gpt, data, settings.train.clone())?;
     Ok(Begun { run, settings, trainer })
 }
 
 /// The text as tokens; those of a user's own text in a folder that is to be moved to the run.
 fn read(
-    matches: &ArgMatches,
+    text: &[PathBuf],
     options: &DataOptions,
     beside: Option<&Path>,
     signals: &Signals,
-) -> Result<(Dataset, Option<TempDir>), Failure> {
-    let (input, room) = match matches.get_many::<PathBuf>("text") {
-        None => (Input::TinyShakespeare, None),
-        Some(paths) => (Input::Paths(paths.cloned().collect()), Some(preparing(beside)?)),
+) -> Result<(Dataset, Option<Room>), Failure> {
+    let (input, room) = match text {
+        [] => (Input::TinyShakespeare, None),
+        paths => (Input::Paths(paths.to_vec()), Some(Room::beside(beside)?)),
     };
-    let folder = room.as_ref().map(TempDir::path);
+    let folder = room.as_ref().map(Room::path);
     if let Some(folder) = folder {
         signals.preparing(folder);
     }
@@ -106,25 +123,14 @@ fn read(
     Ok((data?, room))
 }
 
-/// A folder for tokens on the disk where the run will be: in the first folder above it that exists,
-/// so that a start that fails leaves nothing.
-fn preparing(beside: Option<&Path>) -> Result<TempDir, Failure> {
-    let mut folders = beside.into_iter().flat_map(Path::ancestors);
-    let beside = folders.find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
-    tempfile::Builder::new()
-        .prefix(".preparing-")
-        .tempdir_in(beside)
-        .map_err(|error| Failure::run(format!("cannot write in {}: {error}", beside.display())))
-}
-
 /// The data set in the run's own folder, where files of the user's may be.
-fn moved(mut data: Dataset, room: &TempDir, run: &Run) -> Result<Dataset, Failure> {
-    let (source, notices) = (mem::take(&mut data.source), mem::take(&mut data.notices));
-    drop(data); // closes the files: an open one cannot move everywhere
+fn moved(data: Dataset, room: &Room, run: &Run) -> Result<Dataset, Failure> {
+    // What is left out closes its files here: an open one cannot move everywhere.
+    let Dataset { source, options, notices, .. } = data;
     let to = run.data();
     let move_all = || {
         fs::create_dir_all(&to)?;
-        for file in fs::read_dir(room)? {
+        for file in fs::read_dir(room.path())? {
             let file = file?;
             fs::rename(file.path(), to.join(file.file_name()))?;
         }
@@ -133,7 +139,7 @@ fn moved(mut data: Dataset, room: &TempDir, run: &Run) -> Result<Dataset, Failur
     move_all().map_err(|error: io::Error| {
         Failure::run(format!("cannot move the tokens to {}: {error}", to.display()))
     })?;
-    Ok(Dataset { source, notices, ..Dataset::open(&to)? })
+    Ok(Dataset { source, options, notices, ..Dataset::open(&to)? })
 }
 
 /// Weights to start from.
@@ -145,8 +151,9 @@ struct Weights {
 impl Weights {
     /// Loads them, and makes the architecture of `settings` theirs.
     fn load(path: &Path, settings: &mut Settings) -> Result<Self, Failure> {
-        let path = model_path(Path::new(RUNS), Some(path))?;
-        let Checkpoint { config, params, tokenizer_json } = Checkpoint::load(&path)?;
+        let (path, checkpoint, tokenizer) = named_checkpoint(Some(path))?;
+        checkpoint.check_finite(&path)?;
+        let Checkpoint { config, params, .. } = checkpoint;
         let asked = settings.clone();
         settings.model = GptConfig { dropout: settings.model.dropout, ..config };
         for change in diff(&asked, settings) {
@@ -162,20 +169,16 @@ impl Weights {
             }
             settings.origins.insert(name, Origin::File(path.clone()));
         }
-        let tokenizer = match &tokenizer_json {
-            Some(json) => Some(Tokenizer::from_json(json)?),
-            None => {
-                tell(&format!(
-                    "note: {} has no tokenizer.json; the text's own is used",
-                    path.display()
-                ));
-                None
-            }
-        };
-        if let Some(tokenizer) = &tokenizer {
-            settings.run.tokenizer = tokenizer.kind();
+        // A vocabulary that once came from a text now comes with the weights.
+        settings.origins.insert("vocab_size", Origin::File(path.clone()));
+        match &tokenizer {
+            Some(tokenizer) => settings.run.tokenizer = tokenizer.kind(),
+            None => tell(&format!(
+                "note: {} has no tokenizer.json; the text's own is used",
+                path.display()
+            )),
         }
-        if tinygpt::checkpoint::read_progress(&path)?.is_none() {
+        if matches!(read_progress(&path), Ok(None)) {
             tell(&format!(
                 "note: {} holds weights only; the optimizer starts afresh",
                 path.display()
@@ -201,9 +204,11 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let run = Run::open(Path::new(RUNS), typed)?;
     let newest = run.newest()?;
-    let before = Layers { file: Some(run.config()), ..Layers::default() };
-    let after = Layers { command_line: typed_settings(matches), ..before.clone() };
-    let (before, settings) = (Settings::resolve(&before)?, Settings::resolve(&after)?);
+    let file = Layers { file: Some(run.config()), ..Layers::default() };
+    let typed = Layers { command_line: typed_settings(matches), ..file.clone() };
+    let (written, settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
+    let before =
+        as_trained(&newest, &written).map_err(|failure| or_best(&run, &newest, failure))?;
     for change in diff(&before, &settings) {
         let (name, old, new) = (change.key.name, change.old, change.new);
         let fixed = matches!(change.key.group, Group::Model | Group::Data);
@@ -215,36 +220,64 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
         tell(&format!("changed: {name} {old} -> {new}"));
     }
     if settings.train.eval_only {
-        let eval = format!("`tinygpt eval {}` evaluates it", run.folder().display());
+        let eval = format!("`tinygpt eval {}` evaluates it", quoted(run.folder()));
         return Err(Failure::usage("eval_only = true: there is no step to resume")
             .with_hint(format!("{eval}; --eval-only=false trains on")));
     }
-    let Checkpoint { config, params, .. } = Checkpoint::load(&newest)?;
-    let shape = GptConfig { dropout: settings.model.dropout, ..config };
-    if shape != settings.model {
-        return Err(Failure::from(Error::Checkpoint {
-            path: newest,
-            problem: "the model is not the one of the run's config.toml".into(),
-            hint: Some("one of the two was changed by hand".into()),
-        }));
-    }
-    let state = TrainState::load(&newest, params.table())?;
+    check_training(&settings.model, settings.train.sequences_per_step())?;
+    let loaded = patiently("loading the checkpoint", || resumable(&newest));
+    let (params, state) = loaded.map_err(|failure| or_best(&run, &newest, failure))?;
     let mut bar = Bar::new("reading the text");
     let data = dataset(&run, &settings, &mut |done, all| bar.at(done, all));
     bar.finish();
     let data = data?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
-    tinygpt::files::write_whole(&run.config(), changed_lines(&run, &before, &settings)?)?;
+    write_whole(&run.config(), changed_lines(&run, &written, &settings)?)?;
     Ok(Begun { run, settings, trainer })
+}
+
+/// The settings as the checkpoint has them: what was edited in config.toml since then is a change like
+/// one on the command line.
+fn as_trained(checkpoint: &Path, written: &Settings) -> Result<Settings, Failure> {
+    let model = read_config(checkpoint)?;
+    let mut saved = Settings { model, ..written.clone() };
+    if let Some(Progress { train, data, .. }) = read_progress(checkpoint)? {
+        let DataOptions { tokenizer, val_fraction, split, newline, lossy, .. } = data;
+        saved.run =
+            RunSettings { tokenizer, val_fraction, split, newline, lossy, ..saved.run.clone() };
+        saved.train = train;
+    }
+    Ok(saved)
+}
+
+/// What a run goes on from.
+fn resumable(checkpoint: &Path) -> Result<(Params, TrainState), Failure> {
+    let loaded = Checkpoint::load(checkpoint)?;
+    loaded.check_finite(checkpoint)?;
+    let state = TrainState::load(checkpoint, loaded.params.table())?;
+    Ok((loaded.params, state))
+}
+
+/// The failure to go on from `checkpoint`, with a way out if the run's best one is whole.
+fn or_best(run: &Run, checkpoint: &Path, failure: Failure) -> Failure {
+    let best = run.best();
+    match read_progress(&best) {
+        Ok(Some(Progress { step, .. })) if best != checkpoint && resumable(&best).is_ok() => {
+            failure.and_hint(format!(
+                "{} is whole, of step {step}: remove {} to go on from there",
+                quoted(&best),
+                quoted(checkpoint)
+            ))
+        }
+        _ => failure,
+    }
 }
 
 /// The run's config.toml with the lines of changed settings replaced: the others still say where their
 /// values first came from.
 fn changed_lines(run: &Run, before: &Settings, after: &Settings) -> Result<String, Failure> {
-    let old = fs::read_to_string(run.config()).map_err(|error| {
-        Failure::run(format!("cannot read {}: {error}", run.config().display()))
-    })?;
+    let old = read_text(&run.config(), LONGEST_CONFIG)?;
     let new = after.to_toml();
     fn key(line: &str) -> Option<&str> {
         line.split(" = ").next()

@@ -2,6 +2,7 @@
 
 mod begin;
 mod report;
+mod room;
 mod signals;
 
 use crate::args::{recipe, with_settings};
@@ -10,6 +11,7 @@ use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use signals::Signals;
 use std::path::PathBuf;
+use tinygpt::files::quoted;
 use tinygpt::run::{Ending, Event};
 
 const HELP: &str = "\
@@ -83,8 +85,10 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         Some(settings) => begin::anew(matches, settings, &signals)?,
         None => begin::again(matches)?,
     };
-    let (done, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
-    if resumes && done >= all {
+    let progress = begun.trainer.progress();
+    let (done, all) = (progress.step, begun.trainer.config().max_iters);
+    // One that was stopped in its last evaluation has only that to do.
+    if resumes && done >= all && progress.last_eval == Some(done) {
         let longer = format!("raise it with --max-iters {}", 2 * done.max(1));
         return out.write(&format!("already at {done} of {all} steps (max_iters); {longer}\n"));
     }
@@ -115,6 +119,11 @@ fn train(
     let vocab_size = trainer.gpt().config().vocab_size;
     let mut renderer = Renderer::new(out, start, end, trainer.config().log_interval);
     let (mut last_sample, mut unheard) = (String::new(), Ok(()));
+    let (mut first, mut gap_told) = (start == 0 && !knows, false);
+    let mut first_loss = |loss| match std::mem::take(&mut first) {
+        true => report::first_loss(loss, vocab_size),
+        false => String::new(),
+    };
     let ending = tinygpt::run::train(
         run,
         trainer,
@@ -124,16 +133,24 @@ fn train(
             // A reader who has gone is no reason to stop training; the first other trouble is
             // told at the end.
             let said = match event {
-                Event::Step(step) => renderer.step(step),
+                Event::Step(step) => {
+                    renderer.text(&first_loss(step.loss)).and_then(|()| renderer.step(step))
+                }
                 Event::Evaluation(evaluation) => {
-                    let first = (evaluation.iter == 0 && !knows)
-                        .then(|| report::first_loss(evaluation, vocab_size));
+                    let loss = evaluation.val_loss.unwrap_or(evaluation.train_loss);
+                    let gap = report::gap(evaluation, settings.run.split).filter(|_| !gap_told);
+                    gap_told |= gap.is_some();
                     renderer
-                        .text(&first.unwrap_or_default())
+                        .text(&first_loss(loss))
                         .and_then(|()| renderer.evaluation(evaluation))
+                        .and_then(|()| renderer.text(&gap.unwrap_or_default()))
                 }
                 Event::Sample(text) => {
                     last_sample = text.into();
+                    Ok(())
+                }
+                Event::Progress { what, done, total } => {
+                    renderer.progress(what, done, total);
                     Ok(())
                 }
                 Event::Failed(error) => {
@@ -155,7 +172,7 @@ fn train(
             Ok(checkpoint) if failed_to_write => failure.with_hint(format!(
                 "{} is as it was before; make room, then: tinygpt train --resume {}",
                 checkpoint.display(),
-                run.folder().display()
+                quoted(run.folder())
             )),
             _ => failure,
         }

@@ -1,15 +1,12 @@
 //! What a training says before its first step and after its last.
 
 use super::begin::Begun;
-use indicatif::{HumanBytes, HumanCount, HumanDuration};
+use crate::anatomy::millions;
+use indicatif::{DecimalBytes, HumanCount, HumanDuration};
 use std::time::Duration;
+use tinygpt::files::quoted;
 use tinygpt::run::Ending;
-use tinygpt::{Evaluation, Gpt};
-
-/// nanoGPT's way to write a parameter count: without the position table, in millions.
-fn millions(count: usize) -> String {
-    format!("{:.2}M", count as f64 / 1e6)
-}
+use tinygpt::{Evaluation, Gpt, Split};
 
 /// So many of them.
 fn counted(n: usize, what: &str) -> String {
@@ -30,7 +27,7 @@ pub fn opening(begun: &mut Begun) -> String {
         format!("{} validation tokens", count(val.len()))
     });
     let text = format!("{}: {} training, {val}", data.source, count(data.train.len()));
-    let notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
+    let mut notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
     let train_tokens = data.train.len();
     let tokenizer = format!("{:?}", data.tokenizer.kind()).to_lowercase();
 
@@ -41,6 +38,16 @@ pub fn opening(begun: &mut Begun) -> String {
         rows.fold((0, 0), |(n, sum), spec| (n + 1, sum + spec.len()))
     };
     let ((decayed, in_decayed), (others, in_others)) = (group(true), group(false));
+    if total > MANY_A_TOKEN * train_tokens {
+        let few = format!("{} parameters, {} training tokens", count(total), count(train_tokens));
+        let meaning = "enough to learn the text by heart; a smaller model or more text is better";
+        notices += &line("note", &format!("{few}: {meaning}"));
+    }
+    let (warmup, max_iters) = (train.warmup_iters, train.max_iters);
+    if train.decay_lr && max_iters > 0 && warmup >= max_iters {
+        let all = format!("warmup_iters = {warmup}, max_iters = {max_iters}");
+        notices += &line("note", &format!("{all}: the whole run is warm-up"));
+    }
     let model = format!(
         "{}, {}, {} wide, context {}, vocabulary {} ({tokenizer})",
         counted(c.n_layer, "layer"),
@@ -71,7 +78,7 @@ pub fn opening(begun: &mut Begun) -> String {
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
     let processor = format!("{}, {isa}, f32", counted(threads, "thread"));
-    let disk = HumanBytes(disk_use(gpt));
+    let disk = DecimalBytes(disk_use(gpt));
     let kept = format!("{} (needs up to {disk} of disk)", run.folder().display());
     notices
         + &line("text", &text)
@@ -81,6 +88,10 @@ pub fn opening(begun: &mut Begun) -> String {
         + &line("processor", &processor)
         + &line("run", &kept)
 }
+
+/// Parameters for each training token from which on a model is out of proportion: the model that
+/// nanoGPT trains on Tiny Shakespeare, with dropout, has eleven.
+const MANY_A_TOKEN: usize = 50;
 
 /// Bytes of a run's checkpoints: weights and two moments in f32; of best and last, and of a third
 /// while one of them is being replaced.
@@ -97,23 +108,40 @@ pub fn room(begun: &mut Begun) -> Option<String> {
         format!(
             "warning: {}: its disk has {} free, and checkpoints of this model take up to {}",
             folder.display(),
-            HumanBytes(free),
-            HumanBytes(needed)
+            DecimalBytes(free),
+            DecimalBytes(needed)
         )
     })
 }
 
 /// What a model that knows nothing should lose, beside what this one does.
-pub fn first_loss(evaluation: &Evaluation, vocab_size: usize) -> String {
+pub fn first_loss(loss: f32, vocab_size: usize) -> String {
     let chance = (vocab_size as f64).ln();
-    let loss = evaluation.val_loss.unwrap_or(evaluation.train_loss);
     line("first loss", &format!("{loss:.4}; knowing nothing is ln {vocab_size} = {chance:.4}"))
+}
+
+/// What it means that the validation loss is far above the training loss, if it is.
+pub fn gap(evaluation: &Evaluation, split: Split) -> Option<String> {
+    let (train, val) = (evaluation.train_loss, evaluation.val_loss?);
+    // At small losses a large share is a small difference.
+    if val < 1.3 * train || val < train + 0.1 {
+        return None;
+    }
+    let unlike = match split {
+        Split::Contiguous => ", or the text's end is unlike the rest (--split shuffled)",
+        Split::Shuffled => "",
+    };
+    let by_heart = "it learns by heart (more text, --dropout 0.2, a smaller model, --patience 5)";
+    Some(line(
+        "note",
+        &format!("val loss {val:.4} is far above train {train:.4}: {by_heart}{unlike}"),
+    ))
 }
 
 /// How it went, where everything is, and what to do next.
 pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
     let progress = begun.trainer.progress().clone();
-    let folder = begun.run.folder().display().to_string();
+    let (folder, shown) = (quoted(begun.run.folder()), begun.run.folder().display());
     let steps = HumanCount(progress.step);
     let (name, how) = match ending {
         Ending::Finished => ("done", format!("{steps} steps")),
@@ -139,16 +167,46 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         };
         text += &line("best", &format!("val loss {loss:.4} = {per}"));
     }
-    text += &line("kept in", &format!("{folder}: best/ last/ loss.svg metrics.jsonl samples.txt"));
+    text += &line("kept in", &format!("{shown}: best/ last/ loss.svg metrics.jsonl samples.txt"));
     if !sample.trim().is_empty() {
         text += &format!("\n{}\n\n", sample.trim());
     }
+    // A run that only evaluates has all its steps before it.
+    let eval_only = begun.trainer.config().eval_only;
+    let resume = match eval_only {
+        true => format!("tinygpt train --resume {folder} --eval-only=false"),
+        false => format!("tinygpt train --resume {folder}"),
+    };
     if ending == Ending::Stopped {
-        text += &line("go on", &format!("tinygpt train --resume {folder}"));
-    } else {
-        text += &line("more text", &format!("tinygpt sample {folder}"));
-        let more = 2 * progress.step.max(1);
-        text += &line("train on", &format!("tinygpt train --resume {folder} --max-iters {more}"));
+        text += &line("go on", &resume);
+        return text;
     }
+    let more = match eval_only {
+        true => String::new(),
+        false => format!(" --max-iters {}", 2 * progress.step.max(1)),
+    };
+    text += &line("more text", &format!("tinygpt sample {folder}"));
+    text += &line("train on", &format!("{resume}{more}"));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_validation_loss_far_above_is_explained_and_an_ordinary_one_is_not() {
+        let said = |train_loss, val_loss, split| {
+            gap(&Evaluation { iter: 1, train_loss, val_loss, best: false }, split)
+        };
+        let text = said(2.0, Some(5.0), Split::Contiguous).unwrap();
+        assert!(text.contains("--split shuffled") && text.contains("--dropout"), "{text}");
+        let text = said(0.03, Some(5.31), Split::Shuffled).unwrap();
+        assert!(!text.contains("--split"), "{text}");
+        for (train, val) in
+            [(1.667, Some(1.839)), (4.2, Some(4.2)), (0.03, Some(0.06)), (2.0, None)]
+        {
+            assert_eq!(said(train, val, Split::Contiguous), None, "{train} {val:?}");
+        }
+    }
 }

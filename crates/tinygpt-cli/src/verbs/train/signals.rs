@@ -40,7 +40,7 @@ impl Signals {
                 Phase::Training => {
                     // A terminal shows ^C at the end of the live line.
                     let apart = if std::io::stderr().is_terminal() { "\n" } else { "" };
-                    tell(&format!("{apart}stopping after this step, to save; again stops at once"));
+                    tell(&format!("{apart}stopping, to save; again stops at once"));
                     *phase = Phase::Stopping;
                 }
                 Phase::Stopping => exit(INTERRUPTED),
@@ -60,7 +60,7 @@ impl Signals {
         *locked(&self.0) = Phase::Training;
     }
 
-    /// Whether to stop after this step.
+    /// Whether to stop.
     pub fn stop(&self) -> bool {
         matches!(*locked(&self.0), Phase::Stopping)
     }

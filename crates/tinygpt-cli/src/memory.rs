@@ -1,0 +1,71 @@
+//! Whether a model fits into this machine's memory, asked before it is made: a program that takes more
+//! than there is has no last words.
+
+use crate::failure::Failure;
+use indicatif::BinaryBytes;
+use std::fs;
+use std::path::Path;
+use tinygpt::train::Memory;
+use tinygpt::{Error, GptConfig};
+
+/// Says that training such a model with so many sequences in a step takes more than there is.
+pub fn check_training(model: &GptConfig, sequences: usize) -> Result<(), Failure> {
+    let memory = Memory::of(model, sequences);
+    let tables = 4 * (model.vocab_size * model.n_embd) as u64;
+    let (key, value, lower) = if memory.activations > memory.weights + memory.training {
+        ("block_size", model.block_size, "block_size, n_layer or n_embd")
+    } else if 2 * tables > memory.weights {
+        ("vocab_size", model.vocab_size, "vocab_size or n_embd")
+    } else {
+        ("n_embd", model.n_embd, "n_embd or n_layer")
+    };
+    let Some(problem) = lacking(memory.total()) else { return Ok(()) };
+    Err(Error::Config {
+        key,
+        found: value.to_string(),
+        expected: format!("training such a model {problem}"),
+        hint: Some(format!("lower {lower}; `tinygpt info` shows what takes how much")),
+    }
+    .into())
+}
+
+/// Says that the model at `path` cannot be loaded.
+pub fn check_loading(path: &Path) -> Result<(), Failure> {
+    let file = if path.is_dir() { path.join("model.safetensors") } else { path.to_owned() };
+    // Every model has room for gradients. What is no file is for loading to say.
+    let needed = fs::metadata(file).map_or(0, |file| file.len().saturating_mul(2));
+    match lacking(needed) {
+        Some(problem) => Err(Failure::run(format!("{}: it {problem}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// What is wrong with taking so many bytes.
+fn lacking(needed: u64) -> Option<String> {
+    let reserves = || {
+        let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
+        Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+    };
+    let there = match available() {
+        Some(available) if needed > available => {
+            format!("{} are available", BinaryBytes(available))
+        }
+        // What the system does not tell, such as a limit of the shell's, it may still refuse.
+        _ if !reserves() => "the system does not give that much".into(),
+        _ => return None,
+    };
+    Some(format!("takes {} of memory, and {there}", BinaryBytes(needed)))
+}
+
+/// Bytes the system could still give, where it tells.
+fn available() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let bytes = |key: &str| {
+        let value = text.lines().find_map(|line| line.strip_prefix(key))?;
+        value.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+    };
+    let system = bytes("MemAvailable:")? + bytes("SwapFree:").unwrap_or(0);
+    let container = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
+    let limit = container.and_then(|text| text.trim().parse().ok()).unwrap_or(u64::MAX);
+    Some(system.min(limit))
+}
