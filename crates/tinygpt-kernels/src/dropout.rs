@@ -129,7 +129,7 @@ pub fn apply(cpu: &Cpu, x: &mut [f32], mask: Mask, (n, c): (usize, usize)) {
     }
     let isa = cpu.isa();
     let x = Shared::of(x);
-    cpu.run(|mut worker| {
+    cpu.run(|worker| {
         let rows = worker.part(n, 1);
         // SAFETY: this worker alone has these rows.
         let x = unsafe { x.slice(rows.start * c..rows.end * c) };
@@ -219,7 +219,7 @@ fn each_row(
     }
     let isa = cpu.isa();
     let out = Shared::of(out);
-    cpu.run(|mut worker| {
+    cpu.run(|worker| {
         let rows = worker.part(n, 1);
         let scratch = worker.scratch(factors_len(c));
         for row in rows {

@@ -54,12 +54,13 @@ impl Cpu {
     pub(crate) fn run(&self, f: impl Fn(Worker) + Sync) {
         let scratch = Shared::new(&self.scratch);
         let count = self.threads();
-        let taken = &AtomicUsize::new(0);
+        let taken = AtomicUsize::new(0);
+        let turns = Turns(&taken);
         self.pool.run(&|id| {
             // SAFETY: a worker takes only the buffer of its own id, and runs never overlap because
             // `Cpu` is not `Sync` (the cells see to that).
             let scratch = unsafe { &mut *scratch.get(id).get() };
-            f(Worker { id, count, taken, scratch });
+            f(Worker { id, count, turns, scratch });
         });
     }
 
@@ -67,7 +68,7 @@ impl Cpu {
     pub(crate) fn run_here(&self, f: impl Fn(Worker) + Sync) {
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
-        f(Worker { id: 0, count: 1, taken: &AtomicUsize::new(0), scratch });
+        f(Worker { id: 0, count: 1, turns: Turns(&AtomicUsize::new(0)), scratch });
     }
 }
 
@@ -81,12 +82,12 @@ impl std::fmt::Debug for Cpu {
 pub(crate) struct Worker<'a> {
     id: usize,
     count: usize,
-    /// How much of the work has been taken by workers that take what is next.
-    taken: &'a AtomicUsize,
+    /// The work that no worker has taken yet, where it is not shared out as [`part`](Self::part)s.
+    pub(crate) turns: Turns<'a>,
     scratch: &'a mut Buffer,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
     /// This worker's part of `0..n`, in whole `unit`s except at the end.
     pub(crate) fn part(&self, n: usize, unit: usize) -> Range<usize> {
         let units = n.div_ceil(unit);
@@ -94,17 +95,23 @@ impl Worker<'_> {
         cut(self.id)..cut(self.id + 1)
     }
 
-    /// The next `unit` of `0..n` that nobody has taken yet: a worker that is slowed down by whatever
-    /// else the machine does then takes less of it.
-    pub(crate) fn take(&self, n: usize, unit: usize) -> Option<Range<usize>> {
-        let start = self.taken.fetch_add(unit, Relaxed);
-        (start < n).then(|| start..(start + unit).min(n))
-    }
-
     /// This worker's own memory: `len` floats with whatever was in them.
-    pub(crate) fn scratch(&mut self, len: usize) -> &mut [f32] {
+    pub(crate) fn scratch(self, len: usize) -> &'a mut [f32] {
         self.scratch.resize(len);
         self.scratch
+    }
+}
+
+/// Work that is taken piece by piece: a worker that is slowed down by whatever else the machine
+/// does then takes less of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns<'a>(&'a AtomicUsize);
+
+impl Turns<'_> {
+    /// The next `unit` of `0..n` that nobody has taken yet.
+    pub(crate) fn take(&self, n: usize, unit: usize) -> Option<Range<usize>> {
+        let start = self.0.fetch_add(unit, Relaxed);
+        (start < n).then(|| start..(start + unit).min(n))
     }
 }
 
@@ -332,7 +339,7 @@ mod tests {
                     }
                 });
                 cpu.run(|worker| {
-                    while let Some(part) = worker.take(n, 16) {
+                    while let Some(part) = worker.turns.take(n, 16) {
                         // SAFETY: parts are disjoint.
                         for x in unsafe { shared.slice(part) } {
                             *x += 1.0;

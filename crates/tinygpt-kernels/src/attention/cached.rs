@@ -18,7 +18,7 @@ pub fn forward(
     assert_eq!((y.len(), q.len(), keys.len(), values.len()), (c, c, t * c, t * c));
     let (isa, d) = (cpu.isa(), c / h);
     let y = Shared::of(y);
-    let work = |mut worker: crate::par::Worker| {
+    let work = |worker: crate::par::Worker| {
         let heads = worker.part(h, 1);
         let p = worker.scratch(t.next_multiple_of(16));
         for head in heads {

@@ -23,10 +23,11 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: 
     assert_eq!(c % h, 0, "{h} heads in {c} channels");
     let isa = cpu.isa();
     let (y, lse) = (Shared::of(y), Shared::of(lse));
-    cpu.run(|mut worker| {
+    cpu.run(|worker| {
+        let turns = worker.turns;
         let room = Room::new(crate::gemm::tile_width(isa), dims);
-        while let Some(Range { start: index, .. }) = worker.take(b * h, 1) {
-            let scratch = worker.scratch(room.forward_len());
+        let scratch = worker.scratch(room.forward_len());
+        while let Some(Range { start: index, .. }) = turns.take(b * h, 1) {
             // SAFETY: each (batch, head) belongs to one worker.
             let lse = unsafe { lse.slice(index * t..(index + 1) * t) };
             let head = Head { qkv, index, dims, dropout };
@@ -60,10 +61,11 @@ pub fn backward(
     assert_eq!((dy.len(), dqkv.len()), (y.len(), qkv.len()));
     let isa = cpu.isa();
     let dqkv = Shared::of(dqkv);
-    cpu.run(|mut worker| {
+    cpu.run(|worker| {
+        let turns = worker.turns;
         let room = Room::new(crate::gemm::tile_width(isa), dims);
-        while let Some(Range { start: index, .. }) = worker.take(b * h, 1) {
-            let scratch = worker.scratch(room.backward_len());
+        let scratch = worker.scratch(room.backward_len());
+        while let Some(Range { start: index, .. }) = turns.take(b * h, 1) {
             let head = Head { qkv, index, dims, dropout };
             dispatch!(
                 isa, backward_head, dqkv: Shared<'_, f32>, scratch: &mut [f32], dy: &[f32],

@@ -11,10 +11,10 @@
 mod pack;
 mod tile;
 
-use crate::par::{Cpu, Shared, Worker};
+use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 pub(crate) use pack::pack_panels;
-use pack::{pack_strips, strips_len};
+use pack::{pack_strips, strips_room};
 use tile::TILE_ROWS;
 pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
 
@@ -91,6 +91,10 @@ pub fn product(
     pack.resize(panels * width * k_block);
     // Rows are shared out where there are enough of them for all workers, else columns.
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
+    let row_unit = m.div_ceil(2 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
+    // Strips are needed where the rows of A do not lie together; every worker makes room for as many
+    // as there may be, so that none has to when it first takes a large piece.
+    let strips = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), k_block) };
     for block in 0..blocks {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
@@ -98,7 +102,7 @@ pub fn product(
         let packed = Shared::of(&mut pack[..panels * width * depth]);
         let b = Mat { data: &b.data[(k0 * b.row).min(b.data.len())..], ..b };
         cpu.run(|worker| {
-            while let Some(part) = worker.take(panels, PANELS_TOGETHER) {
+            while let Some(part) = worker.turns.take(panels, PANELS_TOGETHER) {
                 let cols = part.start * width..n.min(part.end * width);
                 let places = part.start * width * depth..part.end * width * depth;
                 // SAFETY: each panel belongs to one worker.
@@ -112,13 +116,14 @@ pub fn product(
         let packed = &pack[..panels * width * depth];
         let a = Mat { data: &a.data[(k0 * a.col).min(a.data.len())..], ..a };
         let out = Shared::of(c);
-        let (size, unit) = if by_rows { (m, ROW_BLOCK) } else { (n, width) };
-        cpu.run(|mut worker| {
-            while let Some(part) = worker.take(size, unit) {
+        let (size, unit) = if by_rows { (m, row_unit) } else { (n, width) };
+        cpu.run(|worker| {
+            let turns = worker.turns;
+            let scratch = worker.scratch(strips);
+            while let Some(part) = turns.take(size, unit) {
                 let (rows, cols) = if by_rows { (part, 0..n) } else { (0..m, part) };
                 let job = Job { a, packed, depth, n, start, rows, cols };
-                let worker = &mut worker;
-                dispatch!(isa, multiply, out: Shared<'_, f32>, worker: &mut Worker<'_>, job: Job<'_>);
+                dispatch!(isa, multiply, out: Shared<'_, f32>, scratch: &mut [f32], job: Job<'_>);
             }
         });
     }
@@ -136,7 +141,7 @@ struct Job<'a> {
 }
 
 #[inline(always)]
-fn multiply<S: Simd>(s: S, c: Shared<f32>, worker: &mut Worker, job: Job) {
+fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
     let width = width::<S>();
     let Job { a, packed, depth, n, .. } = job;
     let mut r0 = job.rows.start;
@@ -145,7 +150,6 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, worker: &mut Worker, job: Job) {
         let block = if a.col == 1 {
             Left::InPlace(Mat { data: &a.data[r0 * a.row..], ..a })
         } else {
-            let scratch = worker.scratch(strips_len::<S>(r1 - r0, depth));
             pack_strips(s, scratch, a, r0..r1, depth);
             Left::Strips(scratch)
         };

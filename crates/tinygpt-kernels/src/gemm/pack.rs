@@ -2,11 +2,10 @@
 
 use super::Mat;
 use super::tile::{tile_rows, width};
-use crate::buffer::LINE;
-use crate::simd::Simd;
+use crate::simd::{Isa, Simd, dispatch};
 
-/// How many rows or columns before their turn their cache lines are asked for: these jumps from one
-/// to the next are too long for the processor to foresee.
+/// How many rows before its turn a row's cache lines are asked for: the jumps from one to the next
+/// are too long for the processor to foresee.
 const AHEAD: usize = 4;
 
 /// Packs columns `cols` of B to panels: rows of a tile's width, the last panel's filled up with
@@ -45,19 +44,31 @@ pub(crate) fn pack_panels<S: Simd>(
             }
         }
     } else {
-        // Down each column: its elements lie together where B is a transposed matrix.
-        for (j, col) in cols.enumerate() {
-            let (column, to) = (&b.data[col * b.col..], j / width * panel + j % width);
-            let ahead = column.as_ptr().wrapping_add(AHEAD * b.col);
-            for line in (0..depth * b.row).step_by(LINE) {
-                s.prefetch(ahead.wrapping_add(line));
-            }
-            for k in 0..depth {
-                // SAFETY: (depth - 1, cols.end - 1) is in `b`, and the last place is in `out`.
+        // Down the columns, whose elements lie together where B is a transposed matrix: as many at
+        // once as a vector holds, square by square.
+        let squares = if b.row == 1 { depth / S::LANES * S::LANES } else { 0 };
+        let mut j = 0;
+        while j < cols.len() {
+            let (from, to) = (&b.data[(cols.start + j) * b.col..], j / width * panel + j % width);
+            let (whole, count) =
+                if j + S::LANES <= cols.len() { (squares, S::LANES) } else { (0, cols.len() - j) };
+            let ahead = from.as_ptr().wrapping_add(S::LANES * b.col);
+            for k in (0..whole).step_by(S::LANES) {
+                for col in 0..S::LANES {
+                    s.prefetch(ahead.wrapping_add(col * b.col + k));
+                }
+                // SAFETY: these rows and columns are in `b` and in `out`.
                 unsafe {
-                    *out.get_unchecked_mut(to + k * width) = *column.get_unchecked(k * b.row);
+                    let to = out.as_mut_ptr().add(to + k * width);
+                    s.transpose(to, width, from.as_ptr().add(k), b.col);
                 }
             }
+            for col in 0..count {
+                for k in whole..depth {
+                    out[to + col + k * width] = from[col * b.col + k * b.row];
+                }
+            }
+            j += count;
         }
     }
 }
@@ -100,4 +111,15 @@ pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
 #[inline(always)]
 pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
     rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
+}
+
+/// The same for the instruction set `isa`.
+pub(super) fn strips_room(isa: Isa, rows: usize, depth: usize) -> usize {
+    fn kernel<S: Simd>(_: S, out: &mut usize, rows: usize, depth: usize) {
+        *out = strips_len::<S>(rows, depth);
+    }
+    let mut room = 0;
+    let out = &mut room;
+    dispatch!(isa, kernel, out: &mut usize, rows: usize, depth: usize);
+    room
 }

@@ -68,6 +68,46 @@ impl Simd for Avx2 {
         unsafe { _mm256_storeu_ps(p, x) }
     }
     #[inline(always)]
+    unsafe fn transpose(
+        self,
+        to: *mut f32,
+        to_stride: usize,
+        from: *const f32,
+        from_stride: usize,
+    ) {
+        unsafe {
+            // Pairs of rows, then fours, then the two halves of the registers.
+            let row = |r: usize| _mm256_loadu_ps(from.add(r * from_stride));
+            let mut four = [[_mm256_setzero_ps(); 4]; 2];
+            for (half, four) in four.iter_mut().enumerate() {
+                let r = 4 * half;
+                let (low, high) = (
+                    _mm256_unpacklo_ps(row(r), row(r + 1)),
+                    _mm256_unpackhi_ps(row(r), row(r + 1)),
+                );
+                let (low2, high2) = (
+                    _mm256_unpacklo_ps(row(r + 2), row(r + 3)),
+                    _mm256_unpackhi_ps(row(r + 2), row(r + 3)),
+                );
+                *four = [
+                    _mm256_shuffle_ps::<0x44>(low, low2),
+                    _mm256_shuffle_ps::<0xEE>(low, low2),
+                    _mm256_shuffle_ps::<0x44>(high, high2),
+                    _mm256_shuffle_ps::<0xEE>(high, high2),
+                ];
+            }
+            let [top, bottom] = four;
+            for c in 0..4 {
+                let (left, right) = (
+                    _mm256_permute2f128_ps::<0x20>(top[c], bottom[c]),
+                    _mm256_permute2f128_ps::<0x31>(top[c], bottom[c]),
+                );
+                _mm256_storeu_ps(to.add(c * to_stride), left);
+                _mm256_storeu_ps(to.add((c + 4) * to_stride), right);
+            }
+        }
+    }
+    #[inline(always)]
     fn prefetch(self, p: *const f32) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
     }

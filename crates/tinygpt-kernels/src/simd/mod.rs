@@ -39,6 +39,10 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `p` is valid for writing `LANES` floats.
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F);
+    /// `to[c * to_stride + r] = from[r * from_stride + c]` for r, c below `LANES`.
+    /// # Safety
+    /// Those places are valid for writing and reading.
+    unsafe fn transpose(self, to: *mut f32, to_stride: usize, from: *const f32, from_stride: usize);
     /// Asks for the cache line of `p`, which may be any address.
     fn prefetch(self, p: *const f32);
 

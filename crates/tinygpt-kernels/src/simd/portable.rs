@@ -55,6 +55,21 @@ impl Simd for Portable {
         unsafe { p.cast::<[f32; N]>().write(x) }
     }
     #[inline(always)]
+    unsafe fn transpose(
+        self,
+        to: *mut f32,
+        to_stride: usize,
+        from: *const f32,
+        from_stride: usize,
+    ) {
+        for r in 0..N {
+            for c in 0..N {
+                // SAFETY: the caller's promise.
+                unsafe { *to.add(c * to_stride + r) = *from.add(r * from_stride + c) };
+            }
+        }
+    }
+    #[inline(always)]
     fn prefetch(self, _: *const f32) {}
 
     #[inline(always)]
