@@ -39,7 +39,7 @@ pub fn step(cpu: &Cpu, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], 
     assert_eq!((m.len(), v.len(), dw.len()), (n, n, n));
     let isa = cpu.isa();
     let (w, m, v) = (Shared::of(w), Shared::of(m), Shared::of(v));
-    let work = |worker: crate::par::Worker| {
+    cpu.run_for(n, |worker| {
         let part = worker.part(n, 16);
         // SAFETY: this worker alone has this part.
         let (w, m, v) =
@@ -48,8 +48,7 @@ pub fn step(cpu: &Cpu, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], 
         dispatch!(
             isa, step_part, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper,
         );
-    };
-    if n < 4096 { cpu.run_here(work) } else { cpu.run(work) }
+    });
 }
 
 #[inline(always)]

@@ -2,9 +2,9 @@
 //!
 //! Derivation: `docs/math/layernorm.md`. Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
 
-use crate::linear::add_rows;
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
+use crate::sum::add_rows;
 
 /// What is added to the variance: GPT-2's and PyTorch's 1e-5.
 pub const EPS: f32 = 1e-5;
@@ -23,9 +23,10 @@ pub fn forward(
     (n, c): (usize, usize),
 ) {
     assert_eq!((y.len(), stat.len(), x.len(), w.len()), (n * c, 2 * n, n * c, c));
+    assert!(b.is_none_or(|b| b.len() == c), "one bias a column");
     let isa = cpu.isa();
     let (y, stat) = (Shared::of(y), Shared::of(stat));
-    let work = |worker: crate::par::Worker| {
+    cpu.run_for(n * c, |worker| {
         let rows = worker.part(n, 1);
         let x = &x[rows.start * c..rows.end * c];
         // SAFETY: this worker alone has these rows.
@@ -36,8 +37,7 @@ pub fn forward(
             isa, forward_rows, y: &mut [f32], stat: &mut [f32], x: &[f32], w: &[f32],
             b: Option<&[f32]>,
         );
-    };
-    if n * c < 4096 { cpu.run_here(work) } else { cpu.run(work) }
+    });
 }
 
 #[inline(always)]

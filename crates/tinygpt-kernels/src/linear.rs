@@ -5,9 +5,7 @@
 use crate::gemm::{Mat, Start, product};
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
-
-/// Rows up to which a product is bound by reading W: below it, no operand is packed.
-const FEW_ROWS: usize = 4;
+use crate::sum::add_rows;
 
 /// ```text
 /// y[n, o] = b[o] + Σ_i x[n, i] w[o, i]
@@ -25,35 +23,29 @@ pub fn forward(
     product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
 }
 
-/// The same for a few rows, as in generating one token at a time: dot products along the rows of W.
+/// The same for one row, as in writing one token at a time: bound by reading W, so nothing is packed.
 ///
 /// Sums run in another order than in [`forward`], so results differ by rounding.
-pub fn forward_few(
+pub fn forward_one(
     cpu: &Cpu,
     y: &mut [f32],
     x: &[f32],
     w: &[f32],
     b: Option<&[f32]>,
-    (n, i, o): (usize, usize, usize),
+    (i, o): (usize, usize),
 ) {
-    if n > FEW_ROWS {
-        return forward(cpu, y, x, w, b, (n, i, o));
-    }
-    assert_eq!((y.len(), x.len(), w.len()), (n * o, n * i, o * i));
+    assert_eq!((y.len(), x.len(), w.len()), (o, i, i * o));
+    assert!(b.is_none_or(|b| b.len() == o), "one bias an output");
     let isa = cpu.isa();
     let out = Shared::of(y);
-    let work = |worker: crate::par::Worker| {
+    cpu.run_for(i * o, |worker| {
         let outputs = worker.part(o, 16);
         let w = &w[outputs.start * i..outputs.end * i];
         let b = b.map(|b| &b[outputs.clone()]);
-        for row in 0..n {
-            let x = &x[row * i..(row + 1) * i];
-            // SAFETY: this worker alone has these outputs.
-            let y = unsafe { out.slice(row * o + outputs.start..row * o + outputs.end) };
-            dispatch!(isa, dot_rows, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>);
-        }
-    };
-    if i * o < 16_384 { cpu.run_here(work) } else { cpu.run(work) }
+        // SAFETY: this worker alone has these outputs.
+        let y = unsafe { out.slice(outputs) };
+        dispatch!(isa, dot_rows, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>);
+    });
 }
 
 #[inline(always)]
@@ -110,29 +102,13 @@ pub fn backward(
     }
 }
 
-/// `sum[c] += Σ_n rows[n, c]`, down the rows in order. `sum` (C) added to; `rows` (N, C) read.
-pub(crate) fn add_rows(cpu: &Cpu, sum: &mut [f32], rows: &[f32], (n, c): (usize, usize)) {
-    assert_eq!((sum.len(), rows.len()), (c, n * c));
-    let out = Shared::of(sum);
-    cpu.run(|worker| {
-        let cols = worker.part(c, 16);
-        // SAFETY: this worker alone has these columns.
-        let sum = unsafe { out.slice(cols.clone()) };
-        for row in rows.chunks_exact(c) {
-            for (sum, x) in sum.iter_mut().zip(&row[cols.clone()]) {
-                *sum += x;
-            }
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::reference::{self, assert_close, numeric_gradient, on_every_isa, random};
 
     #[test]
-    fn forward_matches_the_reference_for_many_rows_and_for_few() {
+    fn forward_matches_the_reference_for_many_rows_and_for_one() {
         on_every_isa(|cpu| {
             for (n, i, o) in [(1, 1, 1), (3, 7, 9), (4, 33, 65), (17, 31, 127)] {
                 let (x, w, b) = (random(1, n * i), random(2, o * i), random(3, o));
@@ -142,7 +118,9 @@ mod tests {
                     forward(cpu, &mut y, &x, &w, b, (n, i, o));
                     assert_close(&y, &exact, 1e-6);
                     y.fill(f32::NAN);
-                    forward_few(cpu, &mut y, &x, &w, b, (n, i, o));
+                    for (y, x) in y.chunks_mut(o).zip(x.chunks(i)) {
+                        forward_one(cpu, y, x, &w, b, (i, o));
+                    }
                     assert_close(&y, &exact, 1e-6);
                 }
             }

@@ -64,8 +64,13 @@ impl Cpu {
         });
     }
 
-    /// Runs `f` on the calling thread alone, for work too small to share.
-    pub(crate) fn run_here(&self, f: impl Fn(Worker) + Sync) {
+    /// The same for work over `floats` numbers, on the calling thread alone where they are so few
+    /// that waking the others costs more than it saves.
+    pub(crate) fn run_for(&self, floats: usize, f: impl Fn(Worker) + Sync) {
+        const FEW: usize = 4096;
+        if floats >= FEW {
+            return self.run(f);
+        }
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
         f(Worker { id: 0, count: 1, turns: Turns(&AtomicUsize::new(0)), scratch });
@@ -103,7 +108,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Work that is taken piece by piece: a worker that is slowed down by whatever else the machine
-/// does then takes less of it.
+/// does then takes less of it. All the workers of one run take from the same.
 #[derive(Clone, Copy)]
 pub(crate) struct Turns<'a>(&'a AtomicUsize);
 
@@ -123,10 +128,11 @@ pub(crate) struct Shared<'a, T> {
     life: PhantomData<&'a mut [T]>,
 }
 
-// SAFETY: the pointer is only used through unsafe methods whose callers keep the places disjoint.
-unsafe impl<T> Sync for Shared<'_, T> {}
+// SAFETY: reading and writing through the pointer takes `unsafe`, whose blocks keep the places of
+// different workers disjoint.
+unsafe impl<T: Send> Sync for Shared<'_, T> {}
 // SAFETY: as above.
-unsafe impl<T> Send for Shared<'_, T> {}
+unsafe impl<T: Send> Send for Shared<'_, T> {}
 
 impl<'a, T> Shared<'a, UnsafeCell<T>> {
     fn new(cells: &'a [UnsafeCell<T>]) -> Self {
@@ -291,12 +297,13 @@ impl Pool {
         let job = unsafe { std::mem::transmute::<*const (dyn Fn(usize) + Sync), Job>(f) };
         // SAFETY: no worker is busy, so nobody reads the cell.
         unsafe { *self.board.job.get() = Some(job) };
+        self.board.panicked.store(false, Relaxed);
         self.board.busy.store(self.workers.len(), Relaxed);
         self.board.announce();
         let wait = WaitForWorkers(&self.board);
         f(0);
         drop(wait);
-        assert!(!self.board.panicked.swap(false, Relaxed), "a worker thread panicked");
+        assert!(!self.board.panicked.load(Relaxed), "a worker thread panicked");
     }
 }
 

@@ -15,10 +15,11 @@ pub fn forward(
     values: &[f32],
     (t, c, h): (usize, usize, usize),
 ) {
+    super::assert_dims((1, t, c, h));
     assert_eq!((y.len(), q.len(), keys.len(), values.len()), (c, c, t * c, t * c));
     let (isa, d) = (cpu.isa(), c / h);
     let y = Shared::of(y);
-    let work = |worker: crate::par::Worker| {
+    cpu.run_for(t * c, |worker| {
         let heads = worker.part(h, 1);
         let p = worker.scratch(t.next_multiple_of(16));
         for head in heads {
@@ -32,8 +33,7 @@ pub fn forward(
                 values: &[f32], at: usize, t: usize, c: usize,
             );
         }
-    };
-    if t * c < 16_384 { cpu.run_here(work) } else { cpu.run(work) }
+    });
 }
 
 #[inline(always)]

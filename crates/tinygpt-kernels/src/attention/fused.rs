@@ -18,9 +18,9 @@ const BLOCK: usize = 64;
 
 /// `y` (B, T, C) and `lse` (B, H, T) written; `qkv` (B, T, 3C) read. Causal.
 pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: Mask, dims: Dims) {
+    super::assert_dims(dims);
     let (b, t, c, h) = dims;
     assert_eq!((y.len(), lse.len(), qkv.len()), (b * t * c, b * h * t, b * t * 3 * c));
-    assert_eq!(c % h, 0, "{h} heads in {c} channels");
     let isa = cpu.isa();
     let (y, lse) = (Shared::of(y), Shared::of(lse));
     cpu.run(|worker| {
@@ -56,6 +56,7 @@ pub fn backward(
     dropout: Mask,
     dims: Dims,
 ) {
+    super::assert_dims(dims);
     let (b, t, c, h) = dims;
     assert_eq!((y.len(), lse.len(), qkv.len()), (b * t * c, b * h * t, b * t * 3 * c));
     assert_eq!((dy.len(), dqkv.len()), (y.len(), qkv.len()));
@@ -286,41 +287,14 @@ fn backward_head<S: Simd>(
         pack(s, dys, dy_block, rows, d);
         // SAFETY: `p` and `ds` have BLOCK rows of `stride` >= `seen`.
         unsafe {
-            multiply(
-                s,
-                (p.as_mut_ptr(), room.stride),
-                q,
-                keys_across,
-                (rows, d, seen),
-                d,
-                Start::Zero,
-            );
-            multiply(
-                s,
-                (ds.as_mut_ptr(), room.stride),
-                dy_block,
-                values_across,
-                (rows, d, seen),
-                d,
-                Start::Zero,
-            );
+            let (p, ds) = ((p.as_mut_ptr(), room.stride), (ds.as_mut_ptr(), room.stride));
+            multiply(s, p, q, keys_across, (rows, d, seen), d, Start::Zero);
+            multiply(s, ds, dy_block, values_across, (rows, d, seen), d, Start::Zero);
         }
         for i in i0..i1 {
-            let from = head.at(i, 0, 1);
-            let row = Row {
-                n: i + 1,
-                lse: lse[head.index * t + i],
-                scale: 1.0 / (d as f32).sqrt(),
-                dot: dot(s, &dy[from..from + d], &y[from..from + d]),
-            };
             let at = (i - i0) * room.stride;
-            let factors = if head.dropout.is_none() {
-                None
-            } else {
-                dropout::factors(s, factors, &head.dropout, head.index * t + i, i + 1);
-                Some(&*factors)
-            };
-            backward_row(s, &mut p[at..at + seen], &mut ds[at..at + seen], factors, row);
+            let (p, ds) = (&mut p[at..at + seen], &mut ds[at..at + seen]);
+            backward_row(s, p, ds, factors, (dy, y, lse), head, i);
         }
         let (p, ds) = (Mat::rows(p, room.stride), Mat::rows(ds, room.stride));
         // SAFETY: these rows and columns of dqkv belong to this (batch, head).
@@ -333,26 +307,31 @@ fn backward_head<S: Simd>(
     }
 }
 
-/// What one row of the backward needs besides its scores.
-#[derive(Clone, Copy)]
-struct Row {
-    n: usize,
-    lse: f32,
-    scale: f32,
-    /// D[i] = dy[i] · y[i]
-    dot: f32,
-}
-
-/// `p`: scores in, `factor p` out. `ds`: `dy · v` in, ds out. Both 0 from `row.n` on.
+/// Row `i` of `p`: scores in, `factor p` out; of `ds`: `dy · v` in, ds out. Both 0 after key i.
+/// `factors` is scratch.
 #[inline(always)]
-fn backward_row<S: Simd>(s: S, p: &mut [f32], ds: &mut [f32], factors: Option<&[f32]>, row: Row) {
-    let end = row.n.next_multiple_of(S::LANES);
-    p[row.n..end].fill(f32::NEG_INFINITY);
-    ds[row.n..end].fill(0.0);
-    let (f, l, dot) = (s.splat(row.scale), s.splat(-row.lse), s.splat(row.dot));
+fn backward_row<S: Simd>(
+    s: S,
+    p: &mut [f32],
+    ds: &mut [f32],
+    factors: &mut [f32],
+    (dy, y, lse): (&[f32], &[f32], &[f32]),
+    head: Head,
+    i: usize,
+) {
+    let (d, from, row, n) = (head.d(), head.at(i, 0, 1), head.index * head.dims.1 + i, i + 1);
+    let masked = !head.dropout.is_none();
+    if masked {
+        dropout::factors(s, factors, &head.dropout, row, n);
+    }
+    let end = n.next_multiple_of(S::LANES);
+    p[n..end].fill(f32::NEG_INFINITY);
+    ds[n..end].fill(0.0);
+    let (f, l) = (s.splat(1.0 / (d as f32).sqrt()), s.splat(-lse[row]));
+    let dot = s.splat(dot(s, &dy[from..from + d], &y[from..from + d]));
     for at in (0..end).step_by(S::LANES) {
         let prob = exp(s, s.mul_add(s.load(&p[at..]), f, l));
-        let factor = factors.map_or(s.splat(1.0), |factors| s.load(&factors[at..]));
+        let factor = if masked { s.load(&factors[at..]) } else { s.splat(1.0) };
         let dp = s.sub(s.mul(s.load(&ds[at..]), factor), dot);
         s.store(&mut p[at..], s.mul(prob, factor));
         s.store(&mut ds[at..], s.mul(s.mul(prob, f), dp));

@@ -20,6 +20,13 @@ use crate::simd::Simd;
 /// `(B, T, C, H)`
 pub type Dims = (usize, usize, usize, usize);
 
+/// Heads divide the channels, and the sizes of all tensors can be computed.
+fn assert_dims((b, t, c, h): Dims) {
+    assert!(h > 0 && c % h == 0, "{h} heads in {c} channels");
+    let size = |of: [usize; 4]| of.iter().try_fold(1usize, |size, &n| size.checked_mul(n));
+    assert!(size([b, t, 3, c]).is_some() && size([b, h, t, t]).is_some(), "B {b}, T {t}, C {c}");
+}
+
 #[inline(always)]
 fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
     let whole = a.len() / S::LANES * S::LANES;

@@ -29,6 +29,7 @@ pub fn forward(
     dims @ (b, t, c, h): Dims,
 ) {
     let d = c / h;
+    super::assert_dims((b, t, c, h));
     assert_eq!((y.len(), p.len(), qkv.len()), (b * t * c, b * h * t * t, b * t * 3 * c));
     let scale = 1.0 / (d as f32).sqrt();
     y.fill(0.0);
@@ -73,6 +74,7 @@ pub fn backward(
     dims @ (b, t, c, h): Dims,
 ) {
     let d = c / h;
+    super::assert_dims((b, t, c, h));
     assert_eq!((dy.len(), p.len(), qkv.len()), (b * t * c, b * h * t * t, dqkv.len()));
     let scale = 1.0 / (d as f32).sqrt();
     dqkv.fill(0.0);

@@ -8,15 +8,15 @@
 //! is cut into blocks; of each, B is packed once by all workers into panels as wide as a register
 //! tile; each worker then takes its rows in blocks that stay in L2, and runs the tile over them.
 
-mod pack;
 mod tile;
+mod pack;
 
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 pub(crate) use pack::pack_panels;
-use pack::{pack_strips, strips_room};
-use tile::TILE_ROWS;
+use pack::pack_strips;
 pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
+use tile::{TILE_ROWS, strips_room};
 
 /// A matrix inside a slice: element (r, c) lies at `r * row + c * col`.
 #[derive(Clone, Copy)]
@@ -39,10 +39,14 @@ impl<'a> Mat<'a> {
 
     #[inline(always)]
     fn assert_holds(&self, rows: usize, cols: usize) {
-        let last = (rows.max(1) - 1) * self.row + (cols.max(1) - 1) * self.col;
+        if rows == 0 || cols == 0 {
+            return;
+        }
+        let (down, along) = ((rows - 1).checked_mul(self.row), (cols - 1).checked_mul(self.col));
+        let last = down.and_then(|down| along?.checked_add(down));
         assert!(
-            rows == 0 || cols == 0 || last < self.data.len(),
-            "a {rows} x {cols} matrix ends at {last}, the slice at {}",
+            last.is_some_and(|last| last < self.data.len()),
+            "a {rows} x {cols} matrix ends at {last:?}, the slice at {}",
             self.data.len()
         );
     }
@@ -64,7 +68,7 @@ pub enum Start<'a> {
 const K_BLOCK: usize = 768;
 /// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
-/// Panels of B that are packed together, so that reading goes along its rows.
+/// Most panels of B that are packed together, so that reading goes along its rows.
 const PANELS_TOGETHER: usize = 12;
 
 /// `C (m, n) = start + A (m, k) B (k, n)`, with C in rows of `n`.
@@ -76,7 +80,7 @@ pub fn product(
     (m, k, n): (usize, usize, usize),
     start: Start,
 ) {
-    assert_eq!(c.len(), m * n, "C is {m} x {n}");
+    assert_eq!(Some(c.len()), m.checked_mul(n), "C is {m} x {n}");
     a.assert_holds(m, k);
     b.assert_holds(k, n);
     if let Start::Bias(bias) = start {
@@ -92,6 +96,7 @@ pub fn product(
     // Rows are shared out where there are enough of them for all workers, else columns.
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
     let row_unit = m.div_ceil(2 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
+    let panel_unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
     // Strips are needed where the rows of A do not lie together; every worker makes room for as many
     // as there may be, so that none has to when it first takes a large piece.
     let strips = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), k_block) };
@@ -102,7 +107,7 @@ pub fn product(
         let packed = Shared::of(&mut pack[..panels * width * depth]);
         let b = Mat { data: &b.data[(k0 * b.row).min(b.data.len())..], ..b };
         cpu.run(|worker| {
-            while let Some(part) = worker.turns.take(panels, PANELS_TOGETHER) {
+            while let Some(part) = worker.turns.take(panels, panel_unit) {
                 let cols = part.start * width..n.min(part.end * width);
                 let places = part.start * width * depth..part.end * width * depth;
                 // SAFETY: each panel belongs to one worker.

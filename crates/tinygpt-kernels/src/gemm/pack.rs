@@ -1,8 +1,8 @@
 //! Operands in the order in which a tile reads them.
 
 use super::Mat;
-use super::tile::{tile_rows, width};
-use crate::simd::{Isa, Simd, dispatch};
+use super::tile::{strip_len, tile_rows, width};
+use crate::simd::Simd;
 
 /// How many rows before its turn a row's cache lines are asked for: the jumps from one to the next
 /// are too long for the processor to foresee.
@@ -99,27 +99,4 @@ pub(super) fn pack_strips<S: Simd>(
             (at, to) = (at + step, to + strip);
         }
     }
-}
-
-/// Floats of one strip: a tile's rows for each k, and room for the last vector's rest.
-#[inline(always)]
-pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
-    tile_rows::<S>() * depth + S::LANES
-}
-
-/// Floats of the strips of `rows` rows.
-#[inline(always)]
-pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
-    rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
-}
-
-/// The same for the instruction set `isa`.
-pub(super) fn strips_room(isa: Isa, rows: usize, depth: usize) -> usize {
-    fn kernel<S: Simd>(_: S, out: &mut usize, rows: usize, depth: usize) {
-        *out = strips_len::<S>(rows, depth);
-    }
-    let mut room = 0;
-    let out = &mut room;
-    dispatch!(isa, kernel, out: &mut usize, rows: usize, depth: usize);
-    room
 }

@@ -1,6 +1,5 @@
 //! The register tile: a few rows by two vectors of C, and all of one block of k.
 
-use super::pack::{strip_len, strips_len};
 use super::{Mat, Start};
 use crate::simd::{Isa, Simd, dispatch};
 
@@ -30,6 +29,29 @@ pub(super) const fn tile_rows<S: Simd>() -> usize {
     if S::WIDE_TILE { TILE_ROWS } else { 4 }
 }
 
+/// Floats of one strip: a tile's rows for each k, and room for the last vector's rest.
+#[inline(always)]
+pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
+    tile_rows::<S>() * depth + S::LANES
+}
+
+/// Floats of the strips of `rows` rows.
+#[inline(always)]
+pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
+    rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
+}
+
+/// The same for the instruction set `isa`.
+pub(super) fn strips_room(isa: Isa, rows: usize, depth: usize) -> usize {
+    fn kernel<S: Simd>(_: S, out: &mut usize, rows: usize, depth: usize) {
+        *out = strips_len::<S>(rows, depth);
+    }
+    let mut room = 0;
+    let out = &mut room;
+    dispatch!(isa, kernel, out: &mut usize, rows: usize, depth: usize);
+    room
+}
+
 /// The left operand of a column of tiles.
 #[derive(Clone, Copy)]
 pub(crate) enum Left<'a> {
@@ -50,16 +72,24 @@ pub(crate) struct Tile {
 
 /// `C (rows, cols) = start + A (rows, depth) panel (depth, width)`.
 ///
+/// Compiled once for each instruction set and called, not inlined: it is large and has many callers.
+///
 /// # Safety
 /// `out` describes places valid for writing that nobody else uses.
-#[inline(always)]
 pub(crate) unsafe fn column_of_tiles<S: Simd>(
-    s: S,
+    _: S,
     out: Tile,
     a: Left,
     panel: &[f32],
     start: Start,
 ) {
+    let isa = Isa(S::LEVEL);
+    dispatch!(isa, column, out: Tile, a: Left<'_>, panel: &[f32], start: Start<'_>);
+}
+
+/// [`column_of_tiles`], whose caller's promise it relies on.
+#[inline(always)]
+fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
     let width = width::<S>();
     let (depth, step) = (panel.len() / width, tile_rows::<S>());
     match a {

@@ -5,7 +5,7 @@
               each pointer comes from a slice whose length was checked or from the caller's promise"
 )]
 
-use super::Simd;
+use super::{Level, Simd};
 use std::arch::x86_64::*;
 
 /// Proof that the processor has AVX2 and FMA.
@@ -32,6 +32,7 @@ fn first_lanes(n: usize) -> __m256i {
 }
 
 impl Simd for Avx2 {
+    const LEVEL: Level = Level::Avx2;
     const LANES: usize = N;
     const WIDE_TILE: bool = true;
     type F = __m256;

@@ -4,8 +4,8 @@
 //! for each instruction set and picks one at run time; nothing needs `target-cpu`. An [`Isa`] can
 //! only be had for what the processor really has, and so can the tokens [`Avx2`] and [`Portable`].
 //!
-//! Hot loops are plain `while`/`for`: a closure inside a kernel may fail to inline, and then loses
-//! the instruction set.
+//! Whatever a hot loop calls must be inlined into it, or it loses the instruction set: functions say
+//! `#[inline(always)]`, and closures are small and have one caller.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -21,6 +21,8 @@ pub(crate) use portable::Portable;
 /// `load`/`store` touch exactly the first `LANES` elements of a slice and panic when there are
 /// fewer; the `_part` forms touch all of a slice shorter than that (absent lanes read as zero).
 pub(crate) trait Simd: Copy {
+    /// Which instruction set this is; a token of it proves that the processor has it.
+    const LEVEL: Level;
     /// Elements in a vector.
     const LANES: usize;
     /// Whether a 6 x 2 tile of accumulators fits the registers (else 4 x 1 is used).
@@ -95,6 +97,9 @@ pub(crate) enum Level {
 }
 
 impl Isa {
+    /// Every instruction set there is a version for, the fastest last.
+    pub const NAMES: [&str; 2] = ["portable", "avx2"];
+
     /// Every instruction set available here, the fastest last.
     pub fn available() -> Vec<Isa> {
         #[allow(unused_mut, reason = "grows only where the architecture has more than one")]

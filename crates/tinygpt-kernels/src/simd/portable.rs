@@ -1,6 +1,6 @@
 //! Eight lanes in an array, for any processor: the compiler maps them to what the target has.
 
-use super::Simd;
+use super::{Level, Simd};
 
 /// The instruction set that needs nothing.
 #[derive(Clone, Copy)]
@@ -19,6 +19,7 @@ fn each_u(f: impl Fn(usize) -> u32) -> [u32; N] {
 }
 
 impl Simd for Portable {
+    const LEVEL: Level = Level::Portable;
     const LANES: usize = N;
     const WIDE_TILE: bool = false;
     type F = [f32; N];

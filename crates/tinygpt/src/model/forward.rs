@@ -72,7 +72,8 @@ pub(super) fn loss(gpt: &mut Gpt, targets: &[i32]) -> f64 {
     let (a, n, v) = (&mut gpt.acts, targets.len(), gpt.config.vocab_size);
     let (losses, lse) = (&mut a.losses, &mut a.logits_lse);
     cross_entropy::forward(&gpt.cpu, losses, lse, &a.logits, targets, (n, v)); //           (B, T)
-    // Multiples of 2^-32 add up exactly, so that the sum does not depend on how a batch is cut.
-    const FINE: f64 = (1u64 << 32) as f64;
+    // Multiples of 2^-24 add up exactly to 2^29, that is over more than ten million tokens at once,
+    // so that the sum does not depend on how a batch is cut.
+    const FINE: f64 = (1u64 << 24) as f64;
     a.losses.iter().map(|&loss| (loss as f64 * FINE).round() / FINE).sum()
 }

@@ -38,7 +38,8 @@ impl AdamW {
         gpt.fold_tied_grads();
         let (params, grads, cpu) = gpt.split_for_optimizer();
         let norm = adamw::sum_of_squares(grads.data()).sqrt();
-        if !norm.is_finite() {
+        // The caller sees the norm as f32, and must not take for failed what was done.
+        if !(norm as f32).is_finite() {
             return norm as f32;
         }
         self.steps += 1;

@@ -40,7 +40,7 @@ impl Cache {
         }
         let (a, c, v) = (&mut self.acts, gpt.config().n_embd, gpt.config().vocab_size);
         let w = gpt.params.unembedding();
-        linear::forward_few(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, (1, c, v));
+        linear::forward_one(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, (c, v));
         &a.logits
     }
 
@@ -79,14 +79,14 @@ impl Cache {
             layernorm::forward(
                 cpu, &mut a.ln_1, &mut a.ln_1_stat, x, w.ln_1.weight, w.ln_1.bias, (1, c),
             ); //                                                                            (C)
-            linear::forward_few(
-                cpu, &mut a.qkv, &a.ln_1, w.attn.c_attn.weight, w.attn.c_attn.bias, (1, c, 3 * c),
+            linear::forward_one(
+                cpu, &mut a.qkv, &a.ln_1, w.attn.c_attn.weight, w.attn.c_attn.bias, (c, 3 * c),
             ); //                                                                            (3C)
             keys[at * c..].copy_from_slice(&a.qkv[c..2 * c]); //                             (T, C)
             values[at * c..].copy_from_slice(&a.qkv[2 * c..]); //                            (T, C)
             cached::forward(cpu, &mut a.y, &a.qkv[..c], keys, values, (t, c, h)); //         (C)
-            linear::forward_few(
-                cpu, branch, &a.y, w.attn.c_proj.weight, w.attn.c_proj.bias, (1, c, c),
+            linear::forward_one(
+                cpu, branch, &a.y, w.attn.c_proj.weight, w.attn.c_proj.bias, (c, c),
             ); //                                                                            (C)
             sum(&mut a.mid, x, branch); //                                                   (C)
 
@@ -94,12 +94,12 @@ impl Cache {
             layernorm::forward(
                 cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (1, c),
             ); //                                                                            (C)
-            linear::forward_few(
-                cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (1, c, 4 * c),
+            linear::forward_one(
+                cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (c, 4 * c),
             ); //                                                                            (4C)
             activation::forward(cpu, &mut a.gelu, &a.fc, config.activation.into()); //       (4C)
-            linear::forward_few(
-                cpu, branch, &a.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (1, 4 * c, c),
+            linear::forward_one(
+                cpu, branch, &a.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (4 * c, c),
             ); //                                                                            (C)
             sum(next, &a.mid, branch); //                                                    (C)
         }
