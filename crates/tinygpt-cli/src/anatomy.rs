@@ -151,7 +151,7 @@ impl<'a> Anatomy<'a> {
             line(
                 "work of a token",
                 &format!("{flops:.2e} FLOPs"),
-                "6 N + 12 L C T, forward and back; N without positions",
+                "6 N_p + 12 L C T, forward and back; N_p parameters, no positions",
             ),
             line("work of a batch", &format!("{flops_a_batch:.2e} FLOPs"), "B T times that"),
             bytes("memory to train", held.saturating_add(kept), "about, the sum of:"),
@@ -161,7 +161,10 @@ impl<'a> Anatomy<'a> {
             bytes(
                 "  activations",
                 kept,
-                &format!("what is kept above, of {part} sequences at a time"),
+                &match part {
+                    1 => "what is kept above, of one sequence at a time".to_owned(),
+                    _ => format!("what is kept above, of {part} sequences at a time"),
+                },
             ),
             bytes("memory to sample", weights.saturating_add(cache), "weights, and:"),
             bytes("  keys and values", cache, "2 L T C numbers"),

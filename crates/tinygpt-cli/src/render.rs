@@ -13,12 +13,18 @@ use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
 
+/// A run that takes less is not worth an estimate.
+const LONG: Duration = Duration::from_secs(60);
+
 /// Shows a training run as it happens. A reader that goes away does not stop the run.
 pub struct Renderer<'a> {
     out: &'a mut Out,
     bar: Option<ProgressBar>,
     log_interval: u64,
     val_loss: Option<f32>,
+    end: u64,
+    /// Steps seen, and their time, until the rest of the run was estimated from them.
+    pace: Option<(u64, Duration)>,
     /// What is being done part by part, and since when.
     doing: Option<(&'static str, Instant)>,
     /// What was said to take long: once is enough.
@@ -39,7 +45,8 @@ impl<'a> Renderer<'a> {
             // What an earlier start did says nothing of how long the rest takes.
             bar.reset_eta();
         }
-        Self { out, bar, log_interval, val_loss: None, doing: None, told: Vec::new() }
+        let pace = Some((0, Duration::ZERO));
+        Self { out, bar, log_interval, val_loss: None, end, pace, doing: None, told: Vec::new() }
     }
 
     /// So much of a longer work is done: on the live line, or once in a line of its own.
@@ -72,7 +79,22 @@ impl<'a> Renderer<'a> {
         } else if self.log_interval > 0 && step.iter.is_multiple_of(self.log_interval) {
             self.out.write(&step_line(step))?;
         }
+        self.estimate(step);
         Ok(())
+    }
+
+    /// Says once how long a long run will take, where no bar does.
+    fn estimate(&mut self, step: &StepReport) {
+        let Some((steps, spent)) = self.pace.filter(|_| self.bar.is_none()) else { return };
+        let took = Duration::try_from_secs_f64(step.step_ms / 1e3).unwrap_or_default();
+        let (steps, spent) = (steps + 1, spent.saturating_add(took));
+        self.pace = Some((steps, spent));
+        if spent > PATIENCE {
+            self.pace = None;
+            rest_line(steps, spent, self.end.saturating_sub(step.iter + 1))
+                .iter()
+                .for_each(|s| tell(s));
+        }
     }
 
     pub fn evaluation(&mut self, evaluation: &Evaluation) -> Outcome {
@@ -110,6 +132,14 @@ fn long_line(what: &str, spent: Duration, done: u64, total: u64) -> String {
     let all = spent.as_secs_f64() * total as f64 / done.max(1) as f64;
     let all = HumanDuration(Duration::try_from_secs_f64(all).unwrap_or_default());
     format!("note: this {what} takes about {all}")
+}
+
+/// How long the steps left take, if that is long; `steps` took the time `spent`.
+fn rest_line(steps: u64, spent: Duration, left: u64) -> Option<String> {
+    let time = spent.as_secs_f64() / steps.max(1) as f64 * left as f64;
+    let time = Duration::try_from_secs_f64(time).ok().filter(|&time| time > LONG)?;
+    let (left, time) = (HumanCount(left), HumanDuration(time));
+    Some(format!("note: the {left} steps left take about {time}, without evaluations"))
 }
 
 fn step_line(step: &StepReport) -> String {
@@ -166,6 +196,15 @@ mod tests {
         let line = long_line("evaluation", Duration::from_secs(3), 5, 200);
         assert_eq!(line, "note: this evaluation takes about 2 minutes");
         assert!(long_line("step", Duration::MAX, 0, u64::MAX).starts_with("note: this step"));
+    }
+
+    #[test]
+    fn a_long_run_is_estimated_from_its_first_steps_and_a_short_one_is_not() {
+        let line = |left| rest_line(4, Duration::from_secs(2), left);
+        let expected = "note: the 14,400 steps left take about 2 hours, without evaluations";
+        assert_eq!(line(14_400).unwrap(), expected);
+        assert_eq!((line(100), line(0)), (None, None));
+        assert_eq!(rest_line(1, Duration::MAX, u64::MAX), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A trained model ready to work, with the tokenizer it was saved with.
 
-use crate::{args::cpu, failure::Failure, memory::check_loading};
+use crate::{args::cpu, failure::Failure, memory::check_loading, out::tell};
 use std::path::{Path, PathBuf};
 use tinygpt::checkpoint::read_tokenizer;
 use tinygpt::files::quoted;
@@ -41,11 +41,14 @@ impl Trained {
 }
 
 /// Where the checkpoint is that the user typed, or that of the newest run, and what is in it. Its
-/// training state is not looked at.
+/// training state is not looked at. A run that nobody typed is named.
 pub fn named_checkpoint(
     typed: Option<&Path>,
 ) -> Result<(PathBuf, Checkpoint, Option<Tokenizer>), Failure> {
     let path = model_path(Path::new(RUNS), typed)?;
+    if typed.is_none() {
+        tell(&format!("the newest run: {}", quoted(&path)));
+    }
     match whole(&path) {
         Ok((checkpoint, tokenizer)) => Ok((path, checkpoint, tokenizer)),
         Err(failure) => {

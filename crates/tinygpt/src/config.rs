@@ -208,6 +208,11 @@ impl Default for TrainConfig {
 }
 
 impl TrainConfig {
+    /// What the losses of an evaluation are means over, in two words.
+    pub fn evaluated_on(&self) -> &'static str {
+        if self.eval_full { "whole split" } else { "random batches" }
+    }
+
     /// Says the first thing that cannot work, with the numbers and a valid choice.
     pub fn check(&self) -> Result<()> {
         for (key, value) in [

@@ -49,7 +49,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let name = matches.get_one::<String>("model").expect("has a default");
     let only: Vec<&String> = matches.get_many("only").unwrap_or_default().collect();
     let mut subject = subject(name, cpu)?;
-    out.write(&heading(name, &subject))?;
+    let preset = if is_preset(name) { "preset " } else { "" };
+    out.write(&heading(&format!("{preset}{name}"), &subject))?;
 
     let started = Instant::now();
     let (mut rows, mut failed) = (0, Vec::new());
@@ -82,13 +83,16 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
 /// What the user called `name`: a trained model if there is one, otherwise a new one of its kind.
 fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
     let (path, runs) = (Path::new(name), Path::new(RUNS));
-    let recipe = PRESETS.iter().any(|(preset, _)| *preset == name)
-        || path.extension().is_some_and(|end| end == "toml");
+    let recipe = is_preset(name) || path.extension().is_some_and(|end| end == "toml");
     if recipe || !(path.exists() || runs.join(name).exists()) {
         return Ok(Subject::fresh(&named_model(name)?.config, cpu)?);
     }
     let (_, checkpoint, _) = named_checkpoint(Some(path))?;
     Ok(Subject::trained(checkpoint, cpu)?)
+}
+
+fn is_preset(name: &str) -> bool {
+    PRESETS.iter().any(|(preset, _)| *preset == name)
 }
 
 /// What was asked for, and how what is measured differs from it.

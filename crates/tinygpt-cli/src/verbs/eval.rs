@@ -9,8 +9,9 @@ use std::f64::consts::LN_2;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tinygpt::checkpoint::read_progress;
-use tinygpt::run::{data_options, dataset};
+use tinygpt::checkpoint::{exists, read_progress};
+use tinygpt::files::quoted;
+use tinygpt::run::{data_options, dataset, folder::RUNS};
 use tinygpt::train::exact_loss;
 use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, TokenizerKind, Tokens};
 
@@ -47,9 +48,12 @@ pub fn arguments(command: Command) -> Command {
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
+    let texts: Option<Vec<_>> =
+        matches.get_many::<PathBuf>("text").map(|all| all.cloned().collect());
+    texts_only(matches, texts.as_deref().unwrap_or_default())?;
     let mut model = Trained::load(trained_path(matches), number_of(matches, "threads"))?;
-    let (data, parts) = match matches.get_many::<PathBuf>("text") {
-        Some(paths) => (another_text(paths.cloned().collect(), &model)?, &["text"][..]),
+    let (data, parts) = match texts {
+        Some(paths) => (another_text(paths, &model)?, &["text"][..]),
         None => {
             let split = matches.get_one::<String>("split").expect("has a default");
             let parts = match split.as_str() {
@@ -82,8 +86,9 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let progress = read_progress(&model.path).ok().flatten();
     let step = progress.map(|at| format!(", step {}", HumanCount(at.step)));
     let v = model.gpt.config().vocab_size;
+    let whole = if parts == ["text"] { "all of it" } else { "the whole split" };
     out.write(&format!(
-        "model   {}{}\ntext    {}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
+        "model   {}{}\ntext    {}, {whole}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
         model.path.display(),
         step.unwrap_or_default(),
         data.source,
@@ -134,6 +139,20 @@ fn measured(
         format!("{seconds:.1}"),
         HumanCount((n as f64 / seconds) as u64).to_string(),
     ])
+}
+
+/// Refuses a run among the texts: `--text` takes every word after it.
+fn texts_only(matches: &ArgMatches, paths: &[PathBuf]) -> Outcome {
+    let is_run = |path: &&PathBuf| {
+        !path.is_file() && (Run::open(Path::new(RUNS), Some(path)).is_ok() || exists(path))
+    };
+    let Some(run) = paths.iter().find(is_run) else { return Ok(()) };
+    let (run, failure) =
+        (quoted(run), Failure::usage(format!("{}: a model, not a text", run.display())));
+    Err(match trained_path(matches) {
+        None => failure.with_hint(format!("put it first: tinygpt eval {run} --text FILE")),
+        Some(_) => failure,
+    })
 }
 
 /// The text of the run that the model is of.

@@ -133,9 +133,12 @@ fn training_of(path: &Path) -> (String, usize) {
         Ok(None) => return ("weights only".into(), TrainConfig::default().batch_size),
         Err(error) => return (format!("damaged: {error}"), TrainConfig::default().batch_size),
     };
-    let Progress { step, best_val_loss, tokens, elapsed_s, train, .. } = progress;
-    let loss = best_val_loss
-        .map_or("no validation".into(), |loss| format!("best validation loss {loss:.4}"));
+    let Progress { step, best_val_loss, tokens, elapsed_s, train, data, .. } = progress;
+    let loss = match best_val_loss {
+        Some(loss) => format!("best validation loss {loss:.4} ({})", train.evaluated_on()),
+        None if data.val_fraction > 0.0 => "not validated yet".into(),
+        None => "no validation".into(),
+    };
     let [step, all, tokens] = [step, train.max_iters, tokens].map(HumanCount);
     let time = HumanDuration(Duration::try_from_secs_f64(elapsed_s).unwrap_or_default());
     (format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train.batch_size)

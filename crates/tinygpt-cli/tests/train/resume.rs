@@ -33,6 +33,25 @@ fn a_finished_run_says_so_and_goes_on_when_told_for_how_long() {
 }
 
 #[test]
+fn a_resumed_run_keeps_the_name_of_its_text() {
+    let place = Place::new();
+    place.write("my.txt", "Two roads diverged in a yellow wood. ".repeat(40));
+    for text in ["my.txt", "./my.txt my.txt"] {
+        let name = text.replace("./my.txt my.txt", "my.txt and 1 more");
+        let said = place.train(&format!("{text} --out-dir run --overwrite")).succeeded();
+        let line = format!("text        {name}: ");
+        assert!(said.out.contains(&line), "{}", said.out);
+        let short = "note        warmup_iters = 2, a tenth of lr_decay_iters = 20: ";
+        assert!(said.out.contains(short), "{}", said.out);
+        let said = place.run("train --resume run --max-iters 30").succeeded();
+        assert!(said.out.contains(&line), "{}", said.out);
+        assert!(said.out.contains("run: best/ last/ data/ config.toml "), "{}", said.out);
+        let chart = place.read("run/loss.svg");
+        assert!(chart.contains(&format!(">run: {name}<")), "{chart}");
+    }
+}
+
+#[test]
 fn what_a_run_is_cannot_change_when_it_resumes() {
     let place = Place::new();
     place.train("").succeeded();

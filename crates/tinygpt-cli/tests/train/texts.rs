@@ -104,7 +104,7 @@ fn files_folders_and_standard_input_are_texts() {
     place.write("books/one.txt", prose());
     place.write("books/more/two.TXT", prose());
     place.write("books/picture.png", [0, 159, 146, 150]);
-    contains(&place.train("books").succeeded().out, &["two.TXT and 1 more: 2,322 training"]);
+    contains(&place.train("books").succeeded().out, &["text        books: 2,322 training"]);
     contains(&place.train("books/one.txt books/more/two.TXT").succeeded().out, &["and 1 more"]);
     contains(&fails_cleanly(&place, 1, "books/picture.png"), &["is not a text: byte 0 is 0"]);
     place.write("pictures/a.png", "");

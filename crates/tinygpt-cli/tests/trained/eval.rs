@@ -20,7 +20,10 @@ fn the_built_in_text_is_cut_as_the_run_cut_it() {
     let place = Place::new();
     place.train(&[]);
     let page = place.succeeds(&["eval"]);
-    assert!(page.contains("text    Tiny Shakespeare\nchance  ln 65 = 4.1744,"), "{page}");
+    assert!(
+        page.contains("text    Tiny Shakespeare, the whole split\nchance  ln 65 = 4.1744,"),
+        "{page}"
+    );
     assert!(page.contains("model   runs/quick/best, step 3\n"), "{page}");
     let row = rows(&page).remove(0);
     assert_eq!(row[..2], ["val", "111,540"]);
@@ -51,6 +54,33 @@ fn a_runs_own_text_is_found_from_the_run_and_from_its_checkpoints() {
     let (code, page, message) = ended(inside);
     assert_eq!(code, 0, "{message}");
     assert_eq!(rows(&page)[0], both[1]);
+}
+
+#[test]
+fn a_run_that_nobody_typed_is_named_and_one_that_only_evaluates_is_not_the_newest() {
+    let place = Place::with_run(&[]);
+    place.train(&["my.txt", "--eval-only", "--out-dir", "runs/looked"]);
+    for verb in ["eval", "sample"] {
+        let said = place.tinygpt(&[verb]).output().unwrap().stderr;
+        assert_eq!(String::from_utf8(said).unwrap(), "the newest run: runs/quick/best\n");
+        let said = place.tinygpt(&[verb, "looked"]).output().unwrap().stderr;
+        assert_eq!(String::from_utf8(said).unwrap(), "");
+    }
+    let (code, _, said) = place.run(&["train", "--resume", "runs/looked", "--eval-only=false"]);
+    assert_eq!(code, 0, "{said}");
+    let said = place.tinygpt(&["eval"]).output().unwrap().stderr;
+    assert_eq!(String::from_utf8(said).unwrap(), "the newest run: runs/looked/best\n");
+}
+
+#[test]
+fn a_run_among_the_texts_is_told_to_come_first() {
+    let place = Place::with_run(&[]);
+    for run in ["quick", "runs/quick", "runs/quick/best"] {
+        let message = place.fails(2, &["eval", "--text", "my.txt", run]);
+        let hint = format!("put it first: tinygpt eval {run} --text FILE");
+        assert!(message.contains("not a text") && message.contains(&hint), "{message}");
+    }
+    assert!(place.succeeds(&["eval", "--text", "my.txt"]).contains("text    my.txt, all of it\n"));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use super::*;
 fn a_run_and_its_checkpoints_tell_how_far_they_came() {
     let place = Place::with_run(&[]);
     let page = place.succeeds(&["info", "runs/quick"]);
+    assert!(page.contains(" (random batches), "), "{page}");
     let begins = "runs/quick\nbest       step 3 of 3, best validation loss ";
     assert!(page.starts_with(begins), "{page}");
     assert!(page.contains("\nlast       step 3 of 3, best validation loss "), "{page}");

@@ -23,8 +23,36 @@ pub enum Input {
     Paths(Vec<PathBuf>),
 }
 
+impl Input {
+    /// What it is called: a path is given from the current folder on where it is below that.
+    pub fn name(&self) -> String {
+        let shown = |path: &Path| {
+            if path == Path::new("-") {
+                return STANDARD_INPUT.to_owned();
+            }
+            let here = std::env::current_dir().unwrap_or_default();
+            let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+            match whole.strip_prefix(here) {
+                Ok(below) if below != Path::new("") => below.display().to_string(),
+                _ => path.display().to_string(),
+            }
+        };
+        match self {
+            Input::TinyShakespeare => super::TINY_SHAKESPEARE.into(),
+            Input::Paths(paths) => match &paths[..] {
+                [] => "the text".into(),
+                [one] => shown(one),
+                [first, rest @ ..] => format!("{} and {} more", shown(first), rest.len()),
+            },
+        }
+    }
+}
+
+const STANDARD_INPUT: &str = "standard input";
+
 /// Texts that can be read from the beginning as often as needed.
 pub(super) struct Corpus {
+    name: String,
     texts: Vec<Text>,
     newline: Newline,
     damage: Damage,
@@ -74,9 +102,9 @@ impl Corpus {
             }
         }
         if texts.is_empty() {
-            return Err(Error::data("the text", "no file was named"));
+            return Err(Error::data(input.name(), "no file was named"));
         }
-        Ok(Self { texts, newline, damage, notices })
+        Ok(Self { name: input.name(), texts, newline, damage, notices })
     }
 
     /// The texts' names, in order.
@@ -86,11 +114,7 @@ impl Corpus {
 
     /// All texts in a few words.
     pub fn name(&self) -> String {
-        match &self.texts[..] {
-            [one] => one.name.clone(),
-            [first, rest @ ..] => format!("{} and {} more", first.name, rest.len()),
-            [] => unreachable!("a corpus has a text"),
-        }
+        self.name.clone()
     }
 
     /// Bytes in all.
@@ -130,7 +154,7 @@ impl Text {
     fn at(path: &Path, dir: Option<&Path>) -> Result<Self> {
         let failed = |error| Error::io("read", path)(error);
         if path == Path::new("-") {
-            return Self::copy(&mut io::stdin().lock(), "standard input", dir);
+            return Self::copy(&mut io::stdin().lock(), STANDARD_INPUT, dir);
         }
         let name = path.display().to_string();
         let mut file = File::open(path).map_err(failed)?;

@@ -203,6 +203,11 @@ impl Dataset {
             block_size.saturating_add(1)
         );
         let hint = match name {
+            "validation" if tokens < 2 => {
+                "use a longer text, a larger val_fraction, or val_fraction = 0 to train without \
+                 validation"
+            }
+            _ if tokens < 2 => "use a longer text",
             "validation" => {
                 "use a smaller block_size, a larger val_fraction, or val_fraction = 0 to train \
                  without validation"

@@ -187,7 +187,7 @@ impl<'a> Reader<'a> {
             format!("is not UTF-8: {damage}{ends} at byte {offset} (line {line})"),
         )
         .with_hint(
-            "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or read it with lossy = true, \
+            "convert it first (iconv -f ITS-ENCODING -t UTF-8 FILE), or read it with --lossy, \
              which replaces what is damaged by U+FFFD; `--tokenizer byte` takes any bytes",
         )
     }
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
             (0, _) => {}
             (n, Newline::Keep) => notices.push(format!(
                 "Windows line ends (\\r, {n} times) are kept: \\r is a token of its own, one more \
-                 than the same text has with \\n; newline = normalize avoids it"
+                 than the same text has with \\n; --newline normalize avoids it"
             )),
             (n, Newline::Normalize) => {
                 notices.push(format!("Windows line ends (\\r\\n, {n} times) were turned into \\n"));

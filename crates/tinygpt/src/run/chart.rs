@@ -228,18 +228,20 @@ fn chance_label(plot: &Plot, chance: f64) -> String {
 }
 
 fn legend(train: usize, val: usize) -> String {
-    // Widths are a little more than any of the fonts needs.
-    let train = match train {
-        0 => None,
-        1..=FEW => Some(("train", "train", 32.0)),
-        _ => Some(("train", "train (running mean)", 134.0)),
+    // Widths are a little more than any of the fonts needs; what is left over stands behind a label,
+    // not between it and its line.
+    let train: &[_] = match train {
+        0 => &[],
+        1..=FEW => &[("train", "train", 32.0)],
+        _ => &[("train", "train (running mean)", 134.0), ("raw", "each step", 60.0)],
     };
     let val = (val > 0).then_some(("val", "validation", 64.0));
     let (mut svg, mut x) = (String::new(), RIGHT);
-    for (class, label, width) in val.into_iter().chain(train) {
-        svg += &format!("<path class=\"{class}\" d=\"M{} 48h18\"/>\n", x - width - 22.0);
-        svg += &text("muted", (x, 52.0), "end", label);
-        x -= width + 46.0;
+    for (class, label, width) in val.iter().chain(train) {
+        x -= width;
+        svg += &format!("<path class=\"{class}\" d=\"M{} 48h18\"/>\n", x - 22.0);
+        svg += &text("muted", (x, 52.0), "start", label);
+        x -= 46.0;
     }
     svg
 }
@@ -342,6 +344,7 @@ mod tests {
             numbers_are_finite(&svg);
             assert!(svg.len() < 30_000, "{n} steps make {} bytes", svg.len());
             assert!(!svg.contains("validation"), "{svg}");
+            assert_eq!(svg.contains(">each step<"), n > 40, "a line that is drawn is named");
         }
         let one = loss_svg("one", &[evaluation(0, 4.2, Some(4.2))], 65);
         assert!(one.contains("best validation 4.2000 at step 0"), "{one}");

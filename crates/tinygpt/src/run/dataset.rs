@@ -27,7 +27,7 @@ pub fn dataset(
         let options = DataOptions { vocabulary, ..data_options(settings) };
         return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
-    let data = Dataset { options: data_options(settings), ..Dataset::open(&run.data())? };
+    let mut data = Dataset { options: data_options(settings), ..Dataset::open(&run.data())? };
     if data.val.is_none() && settings.run.val_fraction > 0.0 {
         let problem = format!("no val.bin, but val_fraction = {}", settings.run.val_fraction);
         return Err(Error::data(data.source, problem)
@@ -37,6 +37,10 @@ pub fn dataset(
         let problem = "its tokens are not those of the run's model";
         return Err(Error::data(data.source, problem)
             .with_hint("one of the two was replaced; start a new run from the text"));
+    }
+    // Files have no name but their text's.
+    if !settings.text.is_empty() {
+        data.source = Input::Paths(settings.text.clone()).name();
     }
     Ok(data)
 }

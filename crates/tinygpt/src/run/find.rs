@@ -46,7 +46,8 @@ pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
 fn latest(runs: &Path) -> Result<Run> {
     let path = runs.join(LATEST);
     if fs::symlink_metadata(&path).is_err() {
-        return Err(known_runs(runs, Error::checkpoint(&path, "there is no latest run yet")));
+        let place = std::path::absolute(runs).unwrap_or_else(|_| runs.to_owned());
+        return Err(known_runs(runs, Error::checkpoint(place, "there is no latest run yet")));
     }
     // The run's own name, which tells a user more than "latest".
     let folder = match fs::read_link(&path) {
@@ -76,7 +77,10 @@ fn known_runs(runs: &Path, error: Error) -> Error {
     names.sort();
     let shown = names.iter().take(8).map(String::as_str).collect::<Vec<_>>().join(", ");
     match names.len() {
-        0 => error.with_hint("`tinygpt train` makes one"),
+        0 => error.with_hint(
+            "`tinygpt train` makes one; runs are looked for below the current folder, others by \
+             their path",
+        ),
         1..=8 => error.with_hint(format!("the runs here: {shown}")),
         more => error.with_hint(format!("the runs here: {shown} and {} more", more - 8)),
     }
@@ -93,7 +97,8 @@ mod tests {
         let runs = parent.path().join("runs");
         let run = Run::create(&runs, "quick").unwrap();
         save(&run.best());
-        let elsewhere = Run::create_at(&runs, &parent.path().join("out"), false).unwrap();
+        let elsewhere = Run::create_at(&parent.path().join("out"), false).unwrap();
+        assert!(elsewhere.call_latest(&runs));
         assert!(Run::open(&runs, None).unwrap().folder().ends_with(elsewhere.folder()));
         fs::remove_file(runs.join("latest")).unwrap();
         assert!(said(Run::open(&runs, None)).contains("runs/quick"));
@@ -110,6 +115,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         fs::create_dir_all(runs.path().join("latest/mine")).unwrap();
         let run = Run::create(runs.path(), "quick").unwrap();
+        assert!(!run.call_latest(runs.path()));
         assert!(run.metrics().exists() && runs.path().join("latest/mine").exists());
         let text = said(Run::open(runs.path(), None));
         assert!(text.contains("is a folder, where") && text.contains("quick"), "{text}");
@@ -121,6 +127,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let runs = parent.path().join("runs");
         let run = Run::create(&runs, "quick").unwrap();
+        assert!(run.call_latest(&runs));
         assert!(said(model_path(&runs, None)).contains("not saved a checkpoint yet"));
         save(&run.last());
         assert_eq!(model_path(&runs, None).unwrap(), run.last());

@@ -41,7 +41,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken, and calls it the latest.
+    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken.
     ///
     /// # Errors
     /// [`Error::Config`] if `name` is no name of a folder; [`Error::Io`].
@@ -60,19 +60,17 @@ impl Run {
                 made => made.map_err(Error::io("create", &folder))?,
             }
             files::write_whole(&folder.join(METRICS), "")?;
-            // What a user put in its place is no reason not to train.
-            let _ = point_latest(runs, Path::new(&name));
             return Ok(Self { folder });
         }
         unreachable!("there is always another number")
     }
 
-    /// Makes the run `folder`, wherever that is, and calls it the latest of `runs`.
+    /// Makes the run `folder`, wherever that is.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if there is a run already (`overwrite` removes its files instead), or
     /// if the folder holds other things; [`Error::Io`].
-    pub fn create_at(runs: &Path, folder: &Path, overwrite: bool) -> Result<Self> {
+    pub fn create_at(folder: &Path, overwrite: bool) -> Result<Self> {
         Self::check_place(folder, overwrite)?;
         let run = Self { folder: folder.to_owned() };
         if is_run(folder) {
@@ -81,12 +79,22 @@ impl Run {
         }
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         files::write_whole(&run.metrics(), "")?;
-        // A run elsewhere is safe without a place to note it in, such as a read-only folder.
-        if let Ok(folder) = fs::canonicalize(folder) {
-            let _ = fs::create_dir_all(runs);
-            let _ = point_latest(runs, &folder);
-        }
         Ok(run)
+    }
+
+    /// Calls this run the latest of `runs`. Whether that worked: a run is safe without, where `runs`
+    /// cannot be written or holds something of the user's by that name.
+    pub fn call_latest(&self, runs: &Path) -> bool {
+        let Ok(folder) = fs::canonicalize(&self.folder) else { return false };
+        let _ = fs::create_dir_all(runs);
+        let inside = fs::canonicalize(runs).ok().filter(|runs| folder.parent() == Some(runs));
+        let to = match (inside, folder.file_name()) {
+            (Some(_), Some(name)) => Path::new(name),
+            _ => &folder,
+        };
+        point_latest(runs, to).is_ok()
+            && Run::open(runs, None)
+                .is_ok_and(|latest| fs::canonicalize(latest.folder).is_ok_and(|at| at == folder))
     }
 
     /// Whether [`create_at`](Self::create_at) would make a run of `folder`; changes nothing.
@@ -265,13 +273,21 @@ pub(super) mod tests {
     fn runs_of_one_name_are_numbered_and_the_latest_is_the_newest() {
         let parent = tempfile::tempdir().unwrap();
         let runs = parent.path().join("runs");
-        assert!(said(Run::open(&runs, None)).contains("no latest run yet | `tinygpt train` makes"));
+        assert!(
+            said(Run::open(&runs, None))
+                .contains("runs: there is no latest run yet | `tinygpt train` makes")
+        );
         for expected in ["quick", "quick-2", "quick-3"] {
             let run = Run::create(&runs, "quick").unwrap();
             assert_eq!(run.folder(), runs.join(expected));
+            assert!(run.call_latest(&runs));
             assert_eq!(Run::open(&runs, None).unwrap(), run);
         }
         assert_eq!(Run::create(&runs, "latest").unwrap().folder(), runs.join("latest-2"));
+        assert!(
+            Run::open(&runs, None).unwrap().folder().ends_with("quick-3"),
+            "made, not called so"
+        );
         assert_eq!(names(&runs), ["latest", "latest-2", "quick", "quick-2", "quick-3"]);
         for bad in ["", "a/b", "..", "/"] {
             assert!(said(Run::create(&runs, bad)).contains("name of a folder"), "{bad}");
@@ -281,8 +297,8 @@ pub(super) mod tests {
     #[test]
     fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
         let parent = tempfile::tempdir().unwrap();
-        let (runs, folder) = (parent.path().join("runs"), parent.path().join("out"));
-        let run = Run::create_at(&runs, &folder, false).unwrap();
+        let folder = parent.path().join("out");
+        let run = Run::create_at(&folder, false).unwrap();
         save(&run.best());
         save(&run.last());
         fs::create_dir(run.data()).unwrap();
@@ -292,13 +308,13 @@ pub(super) mod tests {
         for path in ["notes.txt", "data/mine.csv", "last/readme"] {
             fs::write(folder.join(path), "mine").unwrap();
         }
-        let text = said(Run::create_at(&runs, &folder, true));
+        let text = said(Run::create_at(&folder, true));
         assert!(text.contains("last/readme is in the way"), "{text}");
         fs::remove_file(folder.join("last/readme")).unwrap();
-        let text = said(Run::create_at(&runs, &folder, false));
+        let text = said(Run::create_at(&folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
         assert!(checkpoint::exists(&run.best()));
-        Run::create_at(&runs, &folder, true).unwrap();
+        Run::create_at(&folder, true).unwrap();
         assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);
     }
@@ -306,15 +322,15 @@ pub(super) mod tests {
     #[test]
     fn a_folder_that_is_no_run_is_refused_whatever_is_asked() {
         let parent = tempfile::tempdir().unwrap();
-        let (runs, folder) = (parent.path().join("runs"), parent.path().join("home"));
+        let folder = parent.path().join("home");
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("config.toml"), "mine").unwrap();
         for overwrite in [false, true] {
-            let text = said(Run::create_at(&runs, &folder, overwrite));
+            let text = said(Run::create_at(&folder, overwrite));
             assert!(text.contains("neither empty nor a run"), "{text}");
             assert_eq!(names(&folder), ["config.toml"]);
         }
         fs::remove_file(folder.join("config.toml")).unwrap();
-        Run::create_at(&runs, &folder, false).unwrap();
+        Run::create_at(&folder, false).unwrap();
     }
 }

@@ -96,7 +96,11 @@ pub const KEYS: &[Key] = &[
     row(Training, "dropout", "Probability of zeroing an element in training, in [0, 1)"),
     row(Training, "learning_rate", "The highest learning rate"),
     row(Training, "decay_lr", "Warm up, then decay along a cosine; false keeps learning_rate"),
-    row(Training, "warmup_iters", "Steps of linear warm-up"),
+    row(
+        Training,
+        "warmup_iters",
+        "Steps of linear warm-up; unless set, at most lr_decay_iters / 10",
+    ),
     row(Training, "lr_decay_iters", "Step at which min_lr is reached; follows max_iters"),
     row(Training, "min_lr", "Learning rate after the decay; follows learning_rate / 10"),
     row(Training, "weight_decay", "Decay of every matrix; biases and norms never decay"),

@@ -288,7 +288,7 @@ mod tests {
         let error =
             train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
-        let error = Run::create_at(folder.path(), run.folder(), true).unwrap_err();
+        let error = Run::create_at(run.folder(), true).unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
         drop(held);
         train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap();

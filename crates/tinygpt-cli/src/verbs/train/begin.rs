@@ -83,13 +83,11 @@ pub fn anew(
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
 
     let run = match named {
-        true => Run::create_at(runs, &out_dir, overwrite)?,
+        true => Run::create_at(&out_dir, overwrite)?,
         false => Run::create(runs, &settings.preset)?,
     };
-    let newest = Run::open(runs, None).ok();
-    if newest.and_then(|newest| fs::canonicalize(newest.folder()).ok())
-        != fs::canonicalize(run.folder()).ok()
-    {
+    // An evaluation alone leaves the latest run what `sample` should go on meaning.
+    if !settings.train.eval_only && !run.call_latest(runs) {
         let folder = quoted(run.folder());
         tell(&format!("note: runs/latest cannot be made to name this run: name it, {folder}"));
     }
@@ -233,6 +231,9 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     let data = data?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
+    if written.train.eval_only {
+        run.call_latest(Path::new(RUNS));
+    }
     write_whole(&run.config(), changed_lines(&run, &written, &settings)?)?;
     Ok(Begun { run, settings, trainer })
 }

@@ -5,7 +5,7 @@ use crate::anatomy::millions;
 use indicatif::{DecimalBytes, HumanCount, HumanDuration};
 use std::time::Duration;
 use tinygpt::files::quoted;
-use tinygpt::run::Ending;
+use tinygpt::run::{Ending, layers::Origin};
 use tinygpt::{Evaluation, Gpt, Split};
 
 /// So many of them.
@@ -20,7 +20,7 @@ fn line(name: &str, text: &str) -> String {
 
 /// Who is about to learn what, where, and how.
 pub fn opening(begun: &mut Begun) -> String {
-    let Begun { run, trainer, .. } = begun;
+    let Begun { run, settings, trainer } = begun;
     let (data, train) = (trainer.data(), trainer.config().clone());
     let count = |tokens: usize| HumanCount(tokens as u64);
     let val = data.val.as_ref().map_or("no validation (val_fraction = 0)".into(), |val| {
@@ -47,6 +47,11 @@ pub fn opening(begun: &mut Begun) -> String {
     if train.decay_lr && max_iters > 0 && warmup >= max_iters {
         let all = format!("warmup_iters = {warmup}, max_iters = {max_iters}");
         notices += &line("note", &format!("{all}: the whole run is warm-up"));
+    }
+    if train.decay_lr && settings.origins["warmup_iters"] == Origin::Follows("lr_decay_iters") {
+        let end = train.lr_decay_iters;
+        let short = format!("warmup_iters = {warmup}, a tenth of lr_decay_iters = {end}");
+        notices += &line("note", &format!("{short}: the recipe's warm-up is for a longer run"));
     }
     let model = format!(
         "{}, {}, {} wide, context {}, vocabulary {} ({tokenizer})",
@@ -165,9 +170,12 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
             tinygpt::TokenizerKind::Char => format!("{bits:.3} bits per character"),
             tinygpt::TokenizerKind::Byte => format!("{:.3} bits per byte", bits * tokens_per_byte),
         };
-        text += &line("best", &format!("val loss {loss:.4} = {per}"));
+        let on = begun.trainer.config().evaluated_on();
+        text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
     }
-    text += &line("kept in", &format!("{shown}: best/ last/ loss.svg metrics.jsonl samples.txt"));
+    let data = if begun.run.data().exists() { " data/" } else { "" };
+    let files = format!("best/ last/{data} config.toml loss.svg metrics.jsonl samples.txt");
+    text += &line("kept in", &format!("{shown}: {files}"));
     if !sample.trim().is_empty() {
         text += &format!("\n{}\n\n", sample.trim());
     }

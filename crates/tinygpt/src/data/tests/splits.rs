@@ -32,7 +32,10 @@ fn a_text_shorter_than_the_context_is_told_the_largest_block_size_that_works() {
     dataset.check(40).unwrap_err();
 
     let one = build_text("x", &everything_trains()).unwrap();
-    assert_has(&one.check(1).unwrap_err().to_string(), &["has 1 token, ", "no block_size works"]);
+    let error = one.check(1).unwrap_err();
+    assert_has(&error.to_string(), &["has 1 token, ", "no block_size works"]);
+    let hint = error.hint().unwrap();
+    assert!(hint.contains("longer text") && !hint.contains("smaller block_size"), "{hint}");
 }
 
 #[test]
