@@ -6,9 +6,10 @@
 
 use crate::progress::{MOMENT, PATIENCE};
 use crate::{Outcome, out::Out, out::tell};
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+use tinygpt::run::thousands;
 use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
@@ -117,7 +118,7 @@ fn step_line(step: &StepReport) -> String {
     format!(
         "iter {iter}: loss {loss:.4}, time {step_ms:.2}ms, {} tok/s, lr {lr:.2e}, \
          grad norm {grad_norm:.2}\n",
-        HumanCount(*tokens_per_s as u64),
+        thousands(*tokens_per_s as u64),
     )
 }
 
@@ -133,7 +134,7 @@ fn evaluation_line(evaluation: &Evaluation) -> String {
 
 fn live_message(step: &StepReport, val_loss: Option<f32>) -> String {
     let val = val_loss.map_or(String::new(), |loss| format!("  val {loss:.4}"));
-    format!("loss {:.4}{val}  {} tok/s", step.loss, HumanCount(step.tokens_per_s as u64))
+    format!("loss {:.4}{val}  {} tok/s", step.loss, thousands(step.tokens_per_s as u64))
 }
 
 #[cfg(test)]

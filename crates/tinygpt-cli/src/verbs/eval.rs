@@ -4,13 +4,12 @@ use crate::anatomy::aligned;
 use crate::args::{number_of, threads, trained, trained_path};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, trained::Trained};
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
-use indicatif::HumanCount;
 use std::f64::consts::LN_2;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinygpt::checkpoint::read_progress;
-use tinygpt::run::{data_options, dataset};
+use tinygpt::run::{data_options, dataset, thousands};
 use tinygpt::train::exact_loss;
 use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, TokenizerKind, Tokens};
 
@@ -80,7 +79,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     }
     // The weights are what counts: a training state that is damaged only leaves the step unsaid.
     let progress = read_progress(&model.path).ok().flatten();
-    let step = progress.map(|at| format!(", step {}", HumanCount(at.step)));
+    let step = progress.map(|at| format!(", step {}", thousands(at.step)));
     let v = model.gpt.config().vocab_size;
     out.write(&format!(
         "model   {}{}\ntext    {}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
@@ -123,7 +122,7 @@ fn measured(
     let bits = loss / LN_2;
     Ok([
         part.into(),
-        HumanCount(n as u64).to_string(),
+        thousands(n),
         format!("{loss:.4}"),
         format!("{:.3}", loss.exp()),
         match model.tokenizer.kind() {
@@ -132,7 +131,7 @@ fn measured(
         },
         format!("{:.4}", bits * n as f64 / bytes as f64),
         format!("{seconds:.1}"),
-        HumanCount((n as f64 / seconds) as u64).to_string(),
+        thousands((n as f64 / seconds) as u64),
     ])
 }
 
