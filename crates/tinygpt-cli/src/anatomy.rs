@@ -34,7 +34,7 @@ impl<'a> Anatomy<'a> {
     /// `b` sequences of `t` tokens in the model that `config` describes, whose training takes
     /// `accumulated` times as many in a step.
     pub fn new(config: &'a GptConfig, (b, t): (usize, usize), accumulated: usize) -> Self {
-        Self { config, table: Tensors::of(config), b, t, sequences: b * accumulated }
+        Self { config, table: Tensors::of(config), b, t, sequences: b.saturating_mul(accumulated) }
     }
 
     /// The page; `all` writes out every block, otherwise the first stands for them.
@@ -106,10 +106,8 @@ impl<'a> Anatomy<'a> {
         let total = self.sum(|_| true);
         let group = |decays| {
             let tensors = self.table.iter().filter(|spec| spec.decays() == decays).count();
-            format!(
-                "{tensors} tensors, {} parameters",
-                thousands(self.sum(|s| s.decays() == decays))
-            )
+            let parameters = thousands(self.sum(|spec| spec.decays() == decays));
+            format!("{tensors} tensors, {parameters} parameters")
         };
         format!(
             "{} parameters, {} without positions (nanoGPT's count)\n\

@@ -159,7 +159,8 @@ pub fn threads() -> Arg {
 const MOST_THREADS: usize = 1024;
 
 /// The processor with that many threads; 0 is as many as `RAYON_NUM_THREADS` says, which users of
-/// other Rust programs set, or else as the machine allows. `TINYGPT_ISA` names a lesser instruction set, for tests and bug reports.
+/// other Rust programs set, or else as the machine allows. `TINYGPT_ISA` names a lesser instruction
+/// set, for tests and bug reports.
 pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
     let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
     let (name, threads) = match asked {
