@@ -3,9 +3,11 @@
 //! Dimensions: B sequences of T tokens, width C, H heads of D = C/H, vocabulary V, L blocks.
 //! All that is said of parameters is a walk over the table in `tinygpt::model::tensors`.
 
-use indicatif::{DecimalBytes, HumanCount};
+use indicatif::DecimalBytes;
+use tinygpt::GptConfig;
 use tinygpt::model::{Spec, Tensors};
-use tinygpt::{GptConfig, train::micro_batch};
+use tinygpt::run::thousands;
+use tinygpt::train::{Memory, micro_batch};
 
 /// Bytes of an f32, and of a token id.
 const WIDTH: u64 = 4;
@@ -16,6 +18,7 @@ pub struct Anatomy<'a> {
     table: Tensors<Spec>,
     b: usize,
     t: usize,
+    sequences: usize,
 }
 
 /// One array of the forward pass.
@@ -28,9 +31,10 @@ struct Activation {
 }
 
 impl<'a> Anatomy<'a> {
-    /// `b` sequences of `t` tokens in the model that `config` describes.
-    pub fn new(config: &'a GptConfig, b: usize, t: usize) -> Self {
-        Self { config, table: Tensors::of(config), b, t }
+    /// `b` sequences of `t` tokens in the model that `config` describes, whose training takes
+    /// `accumulated` times as many in a step.
+    pub fn new(config: &'a GptConfig, (b, t): (usize, usize), accumulated: usize) -> Self {
+        Self { config, table: Tensors::of(config), b, t, sequences: b.saturating_mul(accumulated) }
     }
 
     /// The page; `all` writes out every block, otherwise the first stands for them.
@@ -47,7 +51,7 @@ impl<'a> Anatomy<'a> {
 
     fn dimensions(&self) -> String {
         let config = self.config;
-        let size = |letter: &str, n, meaning: &str| row(["", letter, &count(n), meaning]);
+        let size = |letter: &str, n, meaning: &str| row(["", letter, &thousands(n), meaning]);
         let rows = vec![
             size("V", config.vocab_size, "tokens in the vocabulary"),
             size("T", config.block_size, "tokens of context at most"),
@@ -70,9 +74,9 @@ impl<'a> Anatomy<'a> {
         let one = |spec: &Spec| {
             let decays = if spec.decays() { "yes" } else { "no" };
             let (shape, n) = (shape(&spec.shape), spec.len());
-            row([&spec.name, &shape, &count(n), &share(n), decays])
+            row([&spec.name, &shape, &thousands(n), &share(n), decays])
         };
-        let subtotal = |name: &str, n| row([name, "", &count(n), &share(n), ""]);
+        let subtotal = |name: &str, n| row([name, "", &thousands(n), &share(n), ""]);
         let mut rows = vec![row(["name", "shape", "count", "share", "decays"])];
         let blocks = self.sum(|spec| block_of(spec).is_some());
         let layers = self.config.n_layer;
@@ -102,7 +106,8 @@ impl<'a> Anatomy<'a> {
         let total = self.sum(|_| true);
         let group = |decays| {
             let tensors = self.table.iter().filter(|spec| spec.decays() == decays).count();
-            format!("{tensors} tensors, {} parameters", count(self.sum(|s| s.decays() == decays)))
+            let parameters = thousands(self.sum(|spec| spec.decays() == decays));
+            format!("{tensors} tensors, {parameters} parameters")
         };
         format!(
             "{} parameters, {} without positions (nanoGPT's count)\n\
@@ -132,17 +137,10 @@ impl<'a> Anatomy<'a> {
         let &Self { config: &GptConfig { n_layer, n_embd, tied, .. }, b, t, .. } = self;
         let n = self.without_positions();
         let flops = 6.0 * n as f64 + 12.0 * (n_layer * n_embd) as f64 * t as f64;
-        let weights = WIDTH * self.sum(|_| true) as u64;
-        // A tied head's gradient is kept apart from the embedding's until the step.
-        let apart = if tied { self.table.wte.len() } else { 0 };
-        let gradients = weights + WIDTH * apart as u64;
-        let kept = ACTIVATIONS.iter().fold(0u64, |sum, array| {
-            sum.saturating_add(self.bytes(array).saturating_mul(self.kept(array) as u64))
-        });
+        let memory = Memory::of(self.config, (self.sequences, t));
+        let Memory { weights, gradients, moments, activations } = memory;
         // Training takes a batch in parts.
-        let part = micro_batch(&GptConfig { block_size: t, ..self.config.clone() }, b);
-        let kept = kept / b as u64 * part as u64;
-        let held = 3 * weights + gradients;
+        let part = micro_batch(&GptConfig { block_size: t, ..self.config.clone() }, self.sequences);
         let cache = (2 * WIDTH).saturating_mul((n_layer * n_embd) as u64).saturating_mul(t as u64);
         let line = |what: &str, much: &str, why: &str| row([what, much, why]);
         let bytes = |what: &str, n: u64, why: &str| line(what, &DecimalBytes(n).to_string(), why);
@@ -154,16 +152,18 @@ impl<'a> Anatomy<'a> {
                 "6 N_p + 12 L C T, forward and back; N_p parameters, no positions",
             ),
             line("work of a batch", &format!("{flops_a_batch:.2e} FLOPs"), "B T times that"),
-            bytes("memory to train", held.saturating_add(kept), "about, the sum of:"),
+            bytes("memory to train", memory.total(), "about, the sum of:"),
             bytes("  weights", weights, "4 bytes a parameter"),
             bytes("  gradients", gradients, if tied { "as many, and V C" } else { "as many" }),
-            bytes("  AdamW's moments", 2 * weights, "two for each parameter"),
+            bytes("  AdamW's moments", moments, "two for each parameter"),
             bytes(
                 "  activations",
-                kept,
+                activations,
                 &match part {
-                    1 => "what is kept above, of one sequence at a time".to_owned(),
-                    _ => format!("what is kept above, of {part} sequences at a time"),
+                    1 => "what is kept above, and gradients, of one sequence at a time".to_owned(),
+                    _ => {
+                        format!("what is kept above, and gradients, of {part} sequences at a time")
+                    }
                 },
             ),
             bytes("memory to sample", weights.saturating_add(cache), "weights, and:"),
@@ -241,10 +241,6 @@ fn block_of(spec: &Spec) -> Option<usize> {
     spec.name.strip_prefix("transformer.h.")?.split('.').next()?.parse().ok()
 }
 
-fn count(n: usize) -> String {
-    HumanCount(n as u64).to_string()
-}
-
 /// As nanoGPT prints a number of parameters: 10.65M.
 pub fn millions(n: usize) -> String {
     format!("{:.2}M", n as f64 / 1e6)
@@ -288,7 +284,7 @@ mod tests {
     fn the_char_model_has_the_counts_that_nanogpt_prints() {
         let layers = Layers { preset: Some("shakespeare-char".into()), ..Default::default() };
         let config = GptConfig { vocab_size: 65, ..Settings::resolve(&layers).unwrap().model };
-        let page = Anatomy::new(&config, 64, 256).page("char", false);
+        let page = Anatomy::new(&config, (64, 256), 1).page("char", false);
         for fact in [
             "43.08 MB  as many, and V C",
             "10.75M parameters, 10.65M without positions",
@@ -302,9 +298,27 @@ mod tests {
     }
 
     #[test]
+    fn the_arrays_on_the_page_are_those_that_training_holds() {
+        for config in [GptConfig::tiny(), GptConfig { n_layer: 3, ..Default::default() }] {
+            let (l, c, t) = (config.n_layer, config.n_embd, config.block_size);
+            let anatomy = Anatomy::new(&config, (1, t), 1);
+            let shown: u64 = ACTIVATIONS
+                .iter()
+                .filter(|array| array.name != "idx")
+                .map(|array| anatomy.bytes(array) * anatomy.kept(array) as u64)
+                .sum();
+            // Two statistics of each LayerNorm, the log-sum-exp of the logits, a branch before it
+            // joins the stream; then the gradients.
+            let rest = (2 * (2 * l + 1) + 1 + c) + (3 * c + 3 * c + 4 * c);
+            let held = Memory::of(&config, (1, t)).activations;
+            assert_eq!(held, shown + WIDTH * (t * rest) as u64);
+        }
+    }
+
+    #[test]
     fn all_writes_out_every_block() {
         let config = GptConfig { n_layer: 3, ..Default::default() };
-        let anatomy = Anatomy::new(&config, 1, 1);
+        let anatomy = Anatomy::new(&config, (1, 1), 1);
         assert!(anatomy.page("", true).contains("transformer.h.2.mlp.c_proj.bias"));
         assert!(!anatomy.page("", false).contains("transformer.h.1."));
     }

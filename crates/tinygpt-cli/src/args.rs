@@ -140,6 +140,11 @@ pub fn number_of<T: Copy + Send + Sync + 'static>(matches: &ArgMatches, name: &s
     *matches.get_one(name).expect("has a default")
 }
 
+/// What a setting's flag says of itself, for a verb that takes that one only.
+fn help_of(name: &str) -> &'static str {
+    KEYS.iter().find(|key| key.name == name).expect("a key of the table").help
+}
+
 /// `--threads` for the verbs that do not take every setting.
 pub fn threads() -> Arg {
     Arg::new("threads")
@@ -148,19 +153,23 @@ pub fn threads() -> Arg {
         .value_name("N")
         .value_parser(value_parser!(usize))
         .default_value("0")
-        .help("Threads; 0 takes as many as the machine allows. Any number, same result")
+        .help(help_of("threads"))
 }
 
 const MOST_THREADS: usize = 1024;
 
-/// The processor with that many threads; 0 is as many as `RAYON_NUM_THREADS` says, or else as the
-/// machine allows. `TINYGPT_ISA` names a lesser instruction set, for tests and bug reports.
+/// The processor with that many threads; 0 is as many as `RAYON_NUM_THREADS` says, which users of
+/// other Rust programs set, or else as the machine allows. `TINYGPT_ISA` names a lesser instruction
+/// set, for tests and bug reports.
 pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
     let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
-    let threads = if threads == 0 { asked.unwrap_or(0) } else { threads };
+    let (name, threads) = match asked {
+        Some(asked) if threads == 0 => ("RAYON_NUM_THREADS", asked),
+        _ => ("threads", threads),
+    };
     // More than any machine has: what they would cost in memory ends the program.
     if threads > MOST_THREADS {
-        return Err(Failure::usage(format!("threads = {threads}: must be at most {MOST_THREADS}")));
+        return Err(Failure::usage(format!("{name} = {threads}: must be at most {MOST_THREADS}")));
     }
     let isa = match std::env::var("TINYGPT_ISA") {
         Err(_) => Isa::best(),

@@ -1,7 +1,8 @@
 //! The program `tinygpt`: one table of verbs, one file per verb.
 //!
 //! Exit codes: 0 for success and for a reader that stopped reading, 1 for a failed run, 2 for bad
-//! usage. Errors are `error:` and `hint:` lines on standard error.
+//! usage, 130 for a training that Ctrl-C or SIGTERM stopped. Errors are `error:` and `hint:` lines
+//! on standard error.
 #![forbid(unsafe_code)]
 
 mod anatomy;

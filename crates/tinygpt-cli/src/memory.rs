@@ -1,8 +1,8 @@
-//! Whether a model fits into this machine's memory, asked before it is made: a program that takes more
-//! than there is has no last words.
+//! Whether a model fits into this machine's memory, asked before it is made: a program that takes
+//! more than there is has no last words.
 
 use crate::failure::Failure;
-use indicatif::BinaryBytes;
+use indicatif::DecimalBytes;
 use std::fs;
 use std::path::Path;
 use tinygpt::train::Memory;
@@ -10,9 +10,9 @@ use tinygpt::{Error, GptConfig};
 
 /// Says that training such a model with so many sequences in a step takes more than there is.
 pub fn check_training(model: &GptConfig, sequences: usize) -> Result<(), Failure> {
-    let memory = Memory::of(model, sequences);
+    let memory = Memory::of(model, (sequences, model.block_size));
     let tables = 4 * (model.vocab_size * model.n_embd) as u64;
-    let (key, value, lower) = if memory.activations > memory.weights + memory.training {
+    let (key, value, lower) = if 2 * u128::from(memory.activations) > u128::from(memory.total()) {
         ("block_size", model.block_size, "block_size, n_layer or n_embd")
     } else if 2 * tables > memory.weights {
         ("vocab_size", model.vocab_size, "vocab_size or n_embd")
@@ -48,13 +48,13 @@ fn lacking(needed: u64) -> Option<String> {
     };
     let there = match available() {
         Some(available) if needed > available => {
-            format!("{} are available", BinaryBytes(available))
+            format!("{} are available", DecimalBytes(available))
         }
         // What the system does not tell, such as a limit of the shell's, it may still refuse.
         _ if !reserves() => "the system does not give that much".into(),
         _ => return None,
     };
-    Some(format!("takes {} of memory, and {there}", BinaryBytes(needed)))
+    Some(format!("takes {} of memory, and {there}", DecimalBytes(needed)))
 }
 
 /// Bytes the system could still give, where it tells.

@@ -6,9 +6,10 @@
 
 use crate::progress::{MOMENT, PATIENCE};
 use crate::{Outcome, out::Out, out::tell};
-use indicatif::{HumanCount, HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
+use tinygpt::run::thousands;
 use tinygpt::{Evaluation, StepReport};
 
 const LIVE: &str = "{bar:20} {pos}/{len}  {msg}  {eta} left";
@@ -138,7 +139,7 @@ fn long_line(what: &str, spent: Duration, done: u64, total: u64) -> String {
 fn rest_line(steps: u64, spent: Duration, left: u64) -> Option<String> {
     let time = spent.as_secs_f64() / steps.max(1) as f64 * left as f64;
     let time = Duration::try_from_secs_f64(time).ok().filter(|&time| time > LONG)?;
-    let (left, time) = (HumanCount(left), HumanDuration(time));
+    let (left, time) = (thousands(left), HumanDuration(time));
     Some(format!("note: the {left} steps left take about {time}, without evaluations"))
 }
 
@@ -147,7 +148,7 @@ fn step_line(step: &StepReport) -> String {
     format!(
         "iter {iter}: loss {loss:.4}, time {step_ms:.2}ms, {} tok/s, lr {lr:.2e}, \
          grad norm {grad_norm:.2}\n",
-        HumanCount(*tokens_per_s as u64),
+        thousands(*tokens_per_s as u64),
     )
 }
 
@@ -163,7 +164,7 @@ fn evaluation_line(evaluation: &Evaluation) -> String {
 
 fn live_message(step: &StepReport, val_loss: Option<f32>) -> String {
     let val = val_loss.map_or(String::new(), |loss| format!("  val {loss:.4}"));
-    format!("loss {:.4}{val}  {} tok/s", step.loss, HumanCount(step.tokens_per_s as u64))
+    format!("loss {:.4}{val}  {} tok/s", step.loss, thousands(step.tokens_per_s as u64))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A trained model ready to work, with the tokenizer it was saved with.
 
-use crate::{args::cpu, failure::Failure, memory::check_loading, out::tell};
+use crate::{args::cpu, failure::Failure, memory::check_loading, out::tell, progress::patiently};
 use std::path::{Path, PathBuf};
 use tinygpt::checkpoint::read_tokenizer;
 use tinygpt::files::quoted;
@@ -67,5 +67,7 @@ pub fn named_checkpoint(
 
 fn whole(path: &Path) -> Result<(Checkpoint, Option<Tokenizer>), Failure> {
     check_loading(path)?;
-    Ok((Checkpoint::load(path)?, read_tokenizer(path)?))
+    let doing = format!("loading {}", path.display());
+    let checkpoint = patiently(&doing, || Checkpoint::load(path))?;
+    Ok((checkpoint, read_tokenizer(path)?))
 }

@@ -46,6 +46,25 @@ fn every_fact_holds_for_the_preset_quick_and_is_shown_within_80_columns() {
 }
 
 #[test]
+fn threads_are_as_many_as_asked_for_or_as_other_rust_programs_are_told() {
+    for (variable, flags, said) in [
+        ("3", &[][..], "threads: 3\n"),
+        ("3", &["--threads", "2"], "threads: 2\n"),
+        ("3000", &[], "error: RAYON_NUM_THREADS = 3000: must be at most 1024\n"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_tinygpt"))
+            .args(["check", "--only", "weights"])
+            .args(flags)
+            .env("RAYON_NUM_THREADS", variable)
+            .output()
+            .unwrap();
+        let text = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains(said), "{variable} {flags:?}: {text}");
+    }
+}
+
+#[test]
 fn a_large_preset_is_made_smaller_and_says_so() {
     let (code, stdout, _) = check(&["gpt2-xl", "--only", "parameters,causality"]);
     assert_eq!(code, 0, "{stdout}");

@@ -66,7 +66,8 @@ impl Default for GptConfig {
     }
 }
 
-/// Parameters a checkpoint file may claim before it is taken for damaged (a terabyte of f32).
+/// Parameters of one kind that a checkpoint file may claim before it is taken for damaged (a
+/// terabyte of f32).
 const MOST_PARAMETERS: u128 = 1 << 38;
 /// Blocks, likewise: each costs a dozen rows of the table before any parameter does.
 const MOST_LAYERS: usize = 10_000;
@@ -114,15 +115,19 @@ impl GptConfig {
             return Err(Error::config("dropout", self.dropout, "must be in [0, 1)")
                 .with_hint("0 trains without dropout; 0.2 suits a small corpus"));
         }
+        // No count, which is the table's affair: what lets the table be made and counted.
         let [v, t, l, c] =
             [self.vocab_size, self.block_size, self.n_layer, self.n_embd].map(|x| x as u128);
-        let parameters = v * c + t * c + l * 12 * c * c;
-        if parameters > MOST_PARAMETERS {
-            return Err(Error::config(
-                "n_embd",
-                c,
-                format!("these sizes make {parameters} parameters; the most is {MOST_PARAMETERS}"),
-            ));
+        for (key, value, matrices) in
+            [("n_embd", c, l * c * c), ("vocab_size", v, v * c), ("block_size", t, t * c)]
+        {
+            if matrices > MOST_PARAMETERS {
+                let expected = format!(
+                    "these sizes make {matrices} parameters and more; the most is \
+                     {MOST_PARAMETERS}"
+                );
+                return Err(Error::config(key, value, expected));
+            }
         }
         Ok(())
     }
@@ -223,6 +228,11 @@ impl TrainConfig {
                 return Err(Error::config(key, value, "must be at least 1 and below 4294967296"));
             }
         }
+        let accumulated = ("gradient_accumulation_steps", self.gradient_accumulation_steps);
+        self.check_sequences(accumulated, "in a step")?;
+        if !self.eval_full {
+            self.check_sequences(("eval_iters", self.eval_iters), "in an evaluation")?;
+        }
         if self.eval_iters == 0 && !self.eval_full {
             return Err(Error::config(
                 "eval_iters",
@@ -266,7 +276,17 @@ impl TrainConfig {
         Ok(())
     }
 
-    /// Sequences in one optimizer step.
+    /// Whether `times` batches are few enough for each sequence to have a random number of its own.
+    fn check_sequences(&self, (key, times): (&'static str, usize), of: &str) -> Result<()> {
+        if self.batch_size.checked_mul(times).is_some_and(|n| u32::try_from(n).is_ok()) {
+            return Ok(());
+        }
+        let batch = format!("batch_size = {}", self.batch_size);
+        let expected = format!("with {batch} the sequences {of} must be below 4294967296");
+        Err(Error::config(key, times, expected).with_hint(format!("lower {key} or batch_size")))
+    }
+
+    /// Sequences in one optimizer step: below 2^32 once checked.
     pub fn sequences_per_step(&self) -> usize {
         self.batch_size * self.gradient_accumulation_steps
     }
@@ -295,11 +315,34 @@ mod tests {
             ("dropout", GptConfig { dropout: 1.0, ..Default::default() }),
             ("dropout", GptConfig { dropout: f32::NAN, ..Default::default() }),
             ("n_embd", GptConfig { n_embd: 1 << 31, n_head: 1, ..Default::default() }),
+            ("vocab_size", GptConfig { vocab_size: 1 << 31, ..Default::default() }),
+            ("block_size", GptConfig { block_size: 1 << 31, ..Default::default() }),
         ] {
             let error = config.check().unwrap_err().to_string();
             assert!(error.starts_with(key), "{key}: {error}");
         }
         GptConfig { vocab_size: 2, block_size: 2580, ..Default::default() }.check().unwrap();
+    }
+
+    #[test]
+    fn more_sequences_than_have_a_number_of_their_own_are_refused_with_both_keys() {
+        let fits = TrainConfig {
+            batch_size: 1 << 16,
+            gradient_accumulation_steps: (1 << 16) - 1,
+            eval_iters: (1 << 16) - 1,
+            ..Default::default()
+        };
+        fits.check().unwrap();
+        let accumulated = TrainConfig { gradient_accumulation_steps: 1 << 16, ..fits.clone() };
+        let evaluated = TrainConfig { eval_iters: usize::MAX, ..fits };
+        for (key, config) in [
+            ("gradient_accumulation_steps = 65536", &accumulated),
+            ("eval_iters = 18446744073709551615", &evaluated),
+        ] {
+            let error = config.check().unwrap_err().to_string();
+            assert!(error.starts_with(key) && error.contains("batch_size = 65536"), "{error}");
+        }
+        TrainConfig { eval_full: true, ..evaluated }.check().unwrap();
     }
 
     #[test]

@@ -106,6 +106,20 @@ impl Error {
         move |source| Error::Io { doing, path, source }
     }
 
+    /// What is wrong with the text or the settings in a checkpoint's file, as a fault of that file.
+    pub(crate) fn in_checkpoint(self, path: &Path) -> Self {
+        let path = path.to_owned();
+        match self {
+            Error::Data { problem, hint, .. } => Error::Checkpoint { path, problem, hint },
+            Error::Config { .. } => Error::Checkpoint {
+                path,
+                problem: self.to_string(),
+                hint: self.hint().map(Into::into),
+            },
+            other => other,
+        }
+    }
+
     /// The same error with a hint (which an [`Error::Io`] cannot carry).
     pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
         match &mut self {

@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 /// Puts `contents` at `path`, all or nothing.
 ///
 /// # Errors
-/// [`Error::Io`]: what was there before stays, and nothing is left beside it.
+/// [`Error::Io`]: what was there before stays, and nothing is left beside it. Only when the very
+/// last flush fails, of the name, `contents` are there already, if perhaps not on the disk.
 pub fn write_whole(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
     let new = beside(path, ".tmp");
     let written = write_synced(&new, |file| file.write_all(contents.as_ref()))

@@ -47,7 +47,7 @@ fn a_training_step_allocates_nothing() {
     // 80 sequences of 32 tokens are two micro-batches, the second one smaller.
     let train = TrainConfig { batch_size: 80, ..TrainConfig::default() };
     let (data, held) = (data.unwrap(), HELD.load(Relaxed));
-    let said = Memory::of(&config, train.sequences_per_step()).total() as f64;
+    let said = Memory::of(&config, (train.sequences_per_step(), config.block_size)).total() as f64;
     let mut trainer = Trainer::new(Gpt::new(config, 1).unwrap(), data, train).unwrap();
     for _ in 0..2 {
         trainer.step().unwrap();

@@ -4,14 +4,13 @@ use crate::anatomy::aligned;
 use crate::args::{number_of, threads, trained, trained_path};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, trained::Trained};
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
-use indicatif::HumanCount;
 use std::f64::consts::LN_2;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tinygpt::checkpoint::{exists, read_progress};
 use tinygpt::files::quoted;
-use tinygpt::run::{data_options, dataset, folder::RUNS};
+use tinygpt::run::{data_options, dataset, folder::RUNS, thousands};
 use tinygpt::train::exact_loss;
 use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, TokenizerKind, Tokens};
 
@@ -84,7 +83,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     }
     // The weights are what counts: a training state that is damaged only leaves the step unsaid.
     let progress = read_progress(&model.path).ok().flatten();
-    let step = progress.map(|at| format!(", step {}", HumanCount(at.step)));
+    let step = progress.map(|at| format!(", step {}", thousands(at.step)));
     let v = model.gpt.config().vocab_size;
     let whole = if parts == ["text"] { "all of it" } else { "the whole split" };
     out.write(&format!(
@@ -128,7 +127,7 @@ fn measured(
     let bits = loss / LN_2;
     Ok([
         part.into(),
-        HumanCount(n as u64).to_string(),
+        thousands(n),
         format!("{loss:.4}"),
         format!("{:.3}", loss.exp()),
         match model.tokenizer.kind() {
@@ -137,7 +136,7 @@ fn measured(
         },
         format!("{:.4}", bits * n as f64 / bytes as f64),
         format!("{seconds:.1}"),
-        HumanCount((n as f64 / seconds) as u64).to_string(),
+        thousands((n as f64 / seconds) as u64),
     ])
 }
 

@@ -3,11 +3,11 @@
 use crate::anatomy::Anatomy;
 use crate::{Outcome, failure::Failure, out::Out};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use indicatif::{HumanCount, HumanDuration};
+use indicatif::HumanDuration;
 use std::path::Path;
 use std::time::Duration;
 use tinygpt::checkpoint::{self, Progress};
-use tinygpt::run::{folder::RUNS, keys, read::PRESETS};
+use tinygpt::run::{folder::RUNS, keys, read::PRESETS, thousands};
 use tinygpt::{GptConfig, Layers, Run, Settings, TokenizerKind, TrainConfig};
 
 const HELP: &str = "\
@@ -49,7 +49,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         let most = model.config.block_size;
         return Err(Failure::usage(format!("--block-size {t}: this model takes at most {most}")));
     }
-    out.write(&Anatomy::new(&model.config, b, t).page(&model.title, matches.get_flag("all")))
+    let anatomy = Anatomy::new(&model.config, (b, t), model.accumulated);
+    out.write(&anatomy.page(&model.title, matches.get_flag("all")))
 }
 
 /// A model that need not be trained yet.
@@ -57,6 +58,15 @@ pub struct NamedModel {
     pub title: String,
     pub config: GptConfig,
     pub batch_size: usize,
+    /// How many such batches make one optimizer step.
+    pub accumulated: usize,
+}
+
+impl NamedModel {
+    fn new(title: String, config: GptConfig, train: &TrainConfig) -> Self {
+        let TrainConfig { batch_size, gradient_accumulation_steps: accumulated, .. } = *train;
+        Self { title, config, batch_size, accumulated }
+    }
 }
 
 /// What the user called `name`: a preset, a run or checkpoint, or a config file.
@@ -95,7 +105,7 @@ fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
     if settings.model.vocab_size == 0 {
         settings.settle_vocab_size(tokens)?;
     }
-    Ok(NamedModel { title, config: settings.model, batch_size: settings.train.batch_size })
+    Ok(NamedModel::new(title, settings.model, &settings.train))
 }
 
 fn of_run(run: &Run) -> Result<NamedModel, Failure> {
@@ -114,24 +124,24 @@ fn of_run(run: &Run) -> Result<NamedModel, Failure> {
 
 fn of_checkpoint(path: &Path) -> Result<NamedModel, Failure> {
     let config = checkpoint::read_config(path)?;
-    let (training, batch_size) = training_of(path);
+    let (training, train) = training_of(path);
     let title = path.display().to_string()
         + &line("training", &training)
         + &line("tokenizer", &tokenizer_of(path));
-    Ok(NamedModel { title, config, batch_size })
+    Ok(NamedModel::new(title, config, &train))
 }
 
 fn line(name: &str, text: &str) -> String {
     format!("\n{name:<10} {text}")
 }
 
-/// How far the training of a checkpoint had come, and the size of its batches. What is damaged is
+/// How far the training of a checkpoint had come, and how it was trained. What is damaged is
 /// said: the rest of the page is worth reading without it.
-fn training_of(path: &Path) -> (String, usize) {
+fn training_of(path: &Path) -> (String, TrainConfig) {
     let progress = match checkpoint::read_progress(path) {
         Ok(Some(progress)) => progress,
-        Ok(None) => return ("weights only".into(), TrainConfig::default().batch_size),
-        Err(error) => return (format!("damaged: {error}"), TrainConfig::default().batch_size),
+        Ok(None) => return ("weights only".into(), TrainConfig::default()),
+        Err(error) => return (format!("damaged: {error}"), TrainConfig::default()),
     };
     let Progress { step, best_val_loss, tokens, elapsed_s, train, data, .. } = progress;
     let loss = match best_val_loss {
@@ -139,9 +149,9 @@ fn training_of(path: &Path) -> (String, usize) {
         None if data.val_fraction > 0.0 => "not validated yet".into(),
         None => "no validation".into(),
     };
-    let [step, all, tokens] = [step, train.max_iters, tokens].map(HumanCount);
+    let [step, all, tokens] = [step, train.max_iters, tokens].map(thousands);
     let time = HumanDuration(Duration::try_from_secs_f64(elapsed_s).unwrap_or_default());
-    (format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train.batch_size)
+    (format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train)
 }
 
 fn tokenizer_of(path: &Path) -> String {

@@ -38,13 +38,18 @@ fn settings_that_cannot_work_name_the_numbers_and_leave_nothing() {
         ("--batch-size 0", &["batch_size = 0"]),
         ("--max-iters -1", &["max_iters"]),
         (
+            "--batch-size 65536 --gradient-accumulation-steps 65536",
+            &["gradient_accumulation_steps = 65536", "batch_size = 65536", "below 4294967296"],
+        ),
+        ("--eval-iters 4000000000", &["eval_iters = 4000000000", "batch_size = 2"]),
+        (
             "--n-layer 4 --n-head 1 --n-embd 40000",
-            &["n_embd = 40000: training such a model takes", "TiB of memory", "lower n_embd"],
+            &["n_embd = 40000: training such a model takes", "TB of memory", "lower n_embd"],
         ),
         ("--vocab-size 4000000000 --n-embd 64", &["vocab_size = 4000000000", "of memory"]),
         (
             "--block-size 900000 --val-fraction 0 --n-layer 9999",
-            &["block_size = 900000", "TiB of memory"],
+            &["block_size = 900000", "TB of memory"],
         ),
     ] {
         let error = place.train(words).failed(2);
@@ -54,6 +59,26 @@ fn settings_that_cannot_work_name_the_numbers_and_leave_nothing() {
     let output = place.command("train").env("TINYGPT_ISA", "abacus").output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(place.names(".").is_empty());
+}
+
+#[test]
+fn info_and_the_room_that_training_asks_for_name_the_same_memory() {
+    let place = Place::new();
+    for words in [
+        "--n-head 1 --n-embd 40000 --n-layer 4 --block-size 16",
+        "--n-head 1 --n-embd 40000 --n-layer 4 --block-size 16 --tied false --bias false \
+         --gradient-accumulation-steps 3",
+        "--block-size 900000 --val-fraction 0 --n-layer 9999",
+    ] {
+        let error = place.train(words).failed(2);
+        let memory = error.split("such a model takes ").nth(1).expect("it says how much");
+        let memory = memory.split(" of memory").next().unwrap();
+        let config = place.train(&format!("{words} --print-config")).succeeded();
+        place.write("my.toml", config.out);
+        let page = place.run("info my.toml").succeeded().out;
+        let row = page.lines().find(|line| line.starts_with("memory to train ")).unwrap();
+        assert!(row.contains(&format!(" {memory}  about")), "{error}\n{row}");
+    }
 }
 
 #[test]

@@ -1,10 +1,11 @@
 //! Things that must make no difference, and one tensor that must be two.
 
-use super::{Batch, Row, count, difference, uncached};
+use super::{Batch, Row, difference, uncached};
 use crate::config::TrainConfig;
 use crate::error::Result;
 use crate::model::Gpt;
 use crate::optim::AdamW;
+use crate::run::thousands;
 use crate::sample::Cache;
 use tinygpt_kernels::Cpu;
 
@@ -33,7 +34,7 @@ pub(super) fn tying(gpt: &mut Gpt, tied: bool) -> Result<Vec<Row>> {
             tied.to_string(),
             moved == tied,
         ),
-        Row::new("parameters saved", count(saved), count(expected), saved == expected),
+        Row::new("parameters saved", thousands(saved), thousands(expected), saved == expected),
     ])
 }
 
@@ -95,7 +96,7 @@ pub(super) fn threads(one: &Step, many: &Step, threads: usize) -> Vec<Row> {
         let differ = one.iter().zip(many).filter(|(a, b)| a.to_bits() != b.to_bits()).count();
         let what = format!("{what}, 1 against {threads} threads");
         let pass = differ == 0 && one.len() == many.len();
-        Row::new(what, format!("{} differ", count(differ)), "0", pass)
+        Row::new(what, format!("{} differ", thousands(differ)), "0", pass)
     };
     vec![
         row("logits", &one.logits, &many.logits),

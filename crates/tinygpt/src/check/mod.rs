@@ -176,16 +176,6 @@ fn difference(found: &[f32], exact: &[f32]) -> f64 {
     f64::from(error) / f64::from(size.max(f32::MIN_POSITIVE))
 }
 
-/// A count as people write it: 10,745,088.
-fn count(n: usize) -> String {
-    let digits = n.to_string();
-    let cut = |(i, digit): (usize, char)| match (digits.len() - i).is_multiple_of(3) && i > 0 {
-        true => format!(",{digit}"),
-        false => format!("{digit}"),
-    };
-    digits.chars().enumerate().map(cut).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,10 +217,5 @@ mod tests {
         assert!(difference(&[0.0; 3], &[1.0, f32::NAN, 1.0]).is_nan());
         assert_eq!(difference(&[1.0, 2.0], &[1.0, 4.0]), 0.5);
         assert!(!Row::error("", f64::NAN, 1.0).pass);
-    }
-
-    #[test]
-    fn counts_have_commas() {
-        assert_eq!([0, 999, 1000, 10_745_088].map(count), ["0", "999", "1,000", "10,745,088"]);
     }
 }

@@ -1,9 +1,10 @@
 //! What a model must show before it has learnt anything.
 
-use super::{Batch, CHECK_STREAM, Row, count};
+use super::{Batch, CHECK_STREAM, Row};
 use crate::config::GptConfig;
 use crate::error::Result;
 use crate::model::{Gpt, Params, Spec, Tensors};
+use crate::run::thousands;
 use tinygpt_kernels::attention::{self, Dims};
 use tinygpt_kernels::dropout::Mask;
 use tinygpt_kernels::rng::Stream;
@@ -17,7 +18,7 @@ pub(super) fn weights(params: &Params) -> Row {
         None => "0".to_owned(),
         Some((name, _)) => {
             let all: usize = found.iter().map(|(_, bad)| bad).sum();
-            format!("{}, from {name} on", count(all))
+            format!("{}, from {name} on", thousands(all))
         }
     };
     Row::new("weights that are NaN or infinite", measured, "0", found.is_empty())
@@ -39,7 +40,7 @@ pub(super) fn parameters(config: &GptConfig, table: &Tensors<Spec>) -> Vec<Row> 
     let expected = v * c + t * c + l * (12 * c * c + in_block * c) + in_last * c + head;
     let found: usize = table.iter().map(Spec::len).sum();
     let row = |what: &str, found, expected| {
-        Row::new(what, count(found), count(expected), found == expected)
+        Row::new(what, thousands(found), thousands(expected), found == expected)
     };
     let head = if tied { "" } else { " + VC" };
     let last = if bias { "2C" } else { "C" };

@@ -29,7 +29,8 @@ pub(super) fn to_json(config: &GptConfig) -> String {
 /// weights that exist.
 ///
 /// # Errors
-/// [`Error::Checkpoint`] names the key that is missing, unknown or impossible.
+/// [`Error::Checkpoint`] says why it is no text, or names the key that is missing, unknown or
+/// impossible; [`Error::Io`] if it cannot be read.
 pub(super) fn read(path: &Path) -> Result<GptConfig> {
     if !path.exists() {
         return Err(Error::checkpoint(
@@ -39,7 +40,7 @@ pub(super) fn read(path: &Path) -> Result<GptConfig> {
         .with_hint("copy it from the folder that the weights came from"));
     }
     let problem = |text: String| Error::checkpoint(path, text);
-    let text = files::read_text(path, LONGEST)?;
+    let text = files::read_text(path, LONGEST).map_err(|error| error.in_checkpoint(path))?;
     let mut keys: Map<String, Value> =
         serde_json::from_str(&text).map_err(|error| problem(format!("is not valid: {error}")))?;
     match keys.remove("model_type") {
@@ -70,12 +71,6 @@ pub(super) fn read(path: &Path) -> Result<GptConfig> {
     }
     let config: GptConfig =
         serde_json::from_value(Value::Object(keys)).map_err(|error| problem(error.to_string()))?;
-    config.check().map_err(|error| {
-        let checked = problem(error.to_string());
-        match error.hint() {
-            Some(hint) => checked.with_hint(hint),
-            None => checked,
-        }
-    })?;
+    config.check().map_err(|error| error.in_checkpoint(path))?;
     Ok(config)
 }

@@ -17,7 +17,8 @@ impl Checkpoint {
     /// Loads a checkpoint folder, or a `.safetensors` file with its `config.json` beside it.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] says which file or tensor is wrong, and how.
+    /// [`Error::Checkpoint`] says which file or tensor is wrong, and how; [`Error::Io`] which file
+    /// the system does not let us read.
     pub fn load(path: &Path) -> Result<Self> {
         let (folder, model) = locate(path)?;
         let mut file = TensorFile::open(&model)?;
@@ -34,7 +35,8 @@ impl Checkpoint {
         Ok(Self { config, params, tokenizer_json })
     }
 
-    /// Whether every weight is a number to go on from; `path` is what an error calls the checkpoint.
+    /// Whether every weight is a number to go on from; `path` is what an error calls the
+    /// checkpoint.
     ///
     /// # Errors
     /// [`Error::NotFinite`] names the first that is not.
@@ -100,14 +102,15 @@ pub fn read_config(path: &Path) -> Result<GptConfig> {
 pub fn read_tokenizer(path: &Path) -> Result<Option<Tokenizer>> {
     let file = locate(path)?.0.join(TOKENIZER);
     let Some(json) = read_tokenizer_json(&file)? else { return Ok(None) };
-    Tokenizer::from_json(&json).map(Some).map_err(|error| match error {
-        Error::Data { problem, hint, .. } => Error::Checkpoint { path: file, problem, hint },
-        other => other,
-    })
+    Tokenizer::from_json(&json).map(Some).map_err(|error| error.in_checkpoint(&file))
 }
 
 fn read_tokenizer_json(path: &Path) -> Result<Option<String>> {
-    path.exists().then(|| files::read_text(path, tokenizer::LONGEST_FILE)).transpose()
+    if !path.exists() {
+        return Ok(None);
+    }
+    let text = files::read_text(path, tokenizer::LONGEST_FILE);
+    text.map(Some).map_err(|error| error.in_checkpoint(path))
 }
 
 /// How far the training of the checkpoint at `path` had come; none if it has weights only.

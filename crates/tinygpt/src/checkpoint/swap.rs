@@ -60,12 +60,15 @@ fn switch(folder: &Path, new: &Path) -> std::io::Result<()> {
     if exists(folder) {
         fs::rename(folder, &old)?;
     }
-    if let Err(error) = fs::rename(new, folder) {
+    // The old one goes only when the new one's name is on the disk.
+    if let Err(error) = fs::rename(new, folder).and_then(|()| sync_parent(folder)) {
+        let _ = fs::rename(folder, new);
         let _ = fs::rename(&old, folder);
         return Err(error);
     }
-    sync_parent(folder)?;
-    retire(&old, folder)
+    // The new one is saved; what stays of the old one, the next save removes.
+    let _ = retire(&old, folder);
+    Ok(())
 }
 
 /// The folder to read `folder` from: itself, or what a killed save left (see the table).
@@ -220,6 +223,24 @@ mod tests {
         assert_eq!(names(&best), ["model.safetensors", "notes.txt"]);
         remove(&best).unwrap();
         assert_eq!(names(&best), ["notes.txt"]);
+    }
+
+    #[test]
+    fn a_replaced_checkpoint_that_cannot_be_removed_is_no_failure_and_goes_with_the_next_save() {
+        let parent = tempfile::tempdir().unwrap();
+        let best = parent.path().join("best");
+        replace(&best, |new| fill(new, "1")).unwrap();
+        let obstacle = |folder: &Path| folder.join(super::super::CONFIG);
+        fs::create_dir(obstacle(&best)).unwrap();
+        replace(&best, |new| fill(new, "2")).unwrap();
+        assert_eq!(content(&best), "2");
+        assert_eq!(names(parent.path()), ["best", "best.replaced"]);
+        assert!(replace(&best, |new| fill(new, "3")).is_err());
+        assert_eq!(content(&best), "2");
+        fs::remove_dir(obstacle(&beside(&best, REPLACED))).unwrap();
+        replace(&best, |new| fill(new, "4")).unwrap();
+        assert_eq!(content(&best), "4");
+        assert_eq!(names(parent.path()), ["best"]);
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl TensorFile {
     /// [`Error::Checkpoint`] says what the file is instead, or how many bytes it lacks.
     pub(super) fn open(path: &Path) -> Result<Self> {
         let problem = |text: String| Error::checkpoint(path, text);
-        let mut file = files::open(path)?;
+        let mut file = files::open(path).map_err(|error| error.in_checkpoint(path))?;
         let size = file.metadata().map_err(Error::io("read", path))?.len();
         let mut first = Vec::new();
         (&file).take(foreign::ENOUGH).read_to_end(&mut first).map_err(Error::io("read", path))?;

@@ -210,8 +210,8 @@ fn is_device(_: &Metadata) -> bool {
     false
 }
 
-/// All `.txt` files below a folder, sorted by name, folder by folder. What cannot be read is left out
-/// with a notice: nobody named it.
+/// All `.txt` files below a folder, sorted by name, folder by folder. What cannot be read is left
+/// out with a notice: nobody named it.
 fn text_files(folder: &Path, notices: &mut Vec<String>) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     let mut left_out = |path: &Path, why: &dyn Display| {

@@ -91,7 +91,8 @@ impl Dataset {
     ///
     /// # Errors
     /// A text that cannot be read, is empty, is not UTF-8 (unless bytes are the tokens) or has
-    /// characters that a given vocabulary lacks; a `val_fraction` outside [0, 1); a folder that cannot be written.
+    /// characters that a given vocabulary lacks; a `val_fraction` outside [0, 1); a folder that
+    /// cannot be written.
     pub fn build(
         input: &Input,
         options: &DataOptions,
@@ -168,7 +169,12 @@ impl Dataset {
             return Err(missing("tokenizer.json"));
         }
         let json = files::read_text(&path, tokenizer::LONGEST_FILE)?;
-        let tokenizer = Tokenizer::from_json(&json)?;
+        let tokenizer = Tokenizer::from_json(&json).map_err(|error| match error {
+            Error::Data { problem, hint, .. } => {
+                Error::Data { source_name: path.display().to_string(), problem, hint }
+            }
+            other => other,
+        })?;
         let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
             let path = read(name);
             path.exists().then(|| Tokens::open(&path, &tokenizer)).transpose()

@@ -1,7 +1,7 @@
 //! Reading a text: bytes -> checked UTF-8, piece by piece.
 //!
-//! No piece is longer than [`CHUNK`] bytes, and no character is cut. Pieces are bytes, because who takes
-//! bytes for tokens may have any.
+//! No piece is longer than [`CHUNK`] bytes, and no character is cut. Pieces are bytes, because who
+//! takes bytes for tokens may have any.
 
 use crate::error::{Error, Result};
 use crate::tokenizer::is_cut_short;

@@ -71,39 +71,69 @@ pub struct Gradients {
 }
 
 impl Activations {
-    /// Gives every buffer the length it needs for (B, T).
+    /// Gives every buffer but the logits the length it needs for (B, T).
     pub fn shape(&mut self, config: &GptConfig, attention: Attention, (b, t): (usize, usize)) {
-        let (n, c, layers) = (b * t, config.n_embd, config.n_layer);
-        self.x.resize_with(layers + 1, Buffer::default);
-        self.h.resize_with(layers, BlockActivations::default);
-        self.x.iter_mut().for_each(|x| x.resize(n * c));
-        for h in &mut self.h {
-            h.qkv.resize(n * 3 * c);
-            h.seen.resize(attention.keeps(b, t, config.n_head));
-            for buffer in [&mut h.ln_1, &mut h.y, &mut h.mid, &mut h.ln_2] {
-                buffer.resize(n * c);
-            }
-            for buffer in [&mut h.ln_1_stat, &mut h.ln_2_stat] {
-                buffer.resize(n * 2);
-            }
-            for buffer in [&mut h.fc, &mut h.gelu] {
-                buffer.resize(n * 4 * c);
-            }
-        }
-        self.branch.resize(n * c);
-        self.ln_f.resize(n * c);
-        self.ln_f_stat.resize(n * 2);
-        self.losses.resize(n);
-        self.logits_lse.resize(n);
+        self.each(config, attention, t, &mut |buffer, width| buffer.resize(b * t * width));
     }
 
     /// Gives the gradients their lengths too.
     pub fn shape_gradients(&mut self, config: &GptConfig, n: usize) {
-        let c = config.n_embd;
-        for buffer in [&mut self.d.x, &mut self.d.c, &mut self.d.y] {
-            buffer.resize(n * c);
+        self.d.each(config, &mut |buffer, width| buffer.resize(n * width));
+    }
+
+    /// How many floats a training step holds for each token of sequences of T: all of these, and
+    /// the gradients.
+    pub fn floats_of_a_token(config: &GptConfig, t: usize) -> u64 {
+        let (mut all, mut floats) = (Self::default(), config.vocab_size as u64);
+        let mut add = |_: &mut Buffer, width: usize| floats += width as u64;
+        all.each(config, Attention::default(), t, &mut add);
+        all.d.each(config, &mut add);
+        floats
+    }
+
+    /// Calls `visit` with every buffer but the logits, and how many floats it has for each token.
+    fn each(
+        &mut self,
+        config: &GptConfig,
+        attention: Attention,
+        t: usize,
+        visit: &mut impl FnMut(&mut Buffer, usize),
+    ) {
+        let (c, layers) = (config.n_embd, config.n_layer);
+        self.x.resize_with(layers + 1, Buffer::default);
+        self.h.resize_with(layers, BlockActivations::default);
+        self.x.iter_mut().for_each(|x| visit(x, c));
+        for h in &mut self.h {
+            visit(&mut h.qkv, 3 * c);
+            visit(&mut h.seen, attention.keeps(t, config.n_head));
+            for buffer in [&mut h.ln_1, &mut h.y, &mut h.mid, &mut h.ln_2] {
+                visit(buffer, c);
+            }
+            for buffer in [&mut h.ln_1_stat, &mut h.ln_2_stat] {
+                visit(buffer, 2);
+            }
+            for buffer in [&mut h.fc, &mut h.gelu] {
+                visit(buffer, 4 * c);
+            }
         }
-        self.d.qkv.resize(n * 3 * c);
-        self.d.fc.resize(n * 4 * c);
+        for buffer in [&mut self.branch, &mut self.ln_f] {
+            visit(buffer, c);
+        }
+        visit(&mut self.ln_f_stat, 2);
+        for buffer in [&mut self.losses, &mut self.logits_lse] {
+            visit(buffer, 1);
+        }
+    }
+}
+
+impl Gradients {
+    /// As [`Activations::each`].
+    fn each(&mut self, config: &GptConfig, visit: &mut impl FnMut(&mut Buffer, usize)) {
+        let c = config.n_embd;
+        for buffer in [&mut self.x, &mut self.c, &mut self.y] {
+            visit(buffer, c);
+        }
+        visit(&mut self.qkv, 3 * c);
+        visit(&mut self.fc, 4 * c);
     }
 }

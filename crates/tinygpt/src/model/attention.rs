@@ -19,9 +19,9 @@ pub enum Attention {
 }
 
 impl Attention {
-    /// Floats kept for the backward: (B, H, T) or (B, H, T, T).
-    pub(super) fn keeps(self, b: usize, t: usize, h: usize) -> usize {
-        if self == Attention::Fused { b * h * t } else { b * h * t * t }
+    /// Floats kept for the backward for each token: of (B, H, T) or (B, H, T, T).
+    pub(super) fn keeps(self, t: usize, h: usize) -> usize {
+        if self == Attention::Fused { h } else { h * t }
     }
 
     fn sees(self) -> impl Fn(usize, usize) -> bool {

@@ -174,7 +174,7 @@ fn frame(plot: &Plot, title: &str) -> String {
     svg += &format!("<path class=\"axis\" d=\"M{LEFT} {BOTTOM}H{RIGHT}\"/>\n");
     for i in 0..=(plot.steps / plot.step_grid).floor() as u64 {
         let step = i as f64 * plot.step_grid;
-        svg += &text("muted", (plot.x(step), BOTTOM + 20.0), "middle", &thousands(step as u64));
+        svg += &text("muted", (plot.x(step), BOTTOM + 20.0), "middle", &thousands(step));
     }
     svg
 }
@@ -201,7 +201,7 @@ fn best_label(plot: &Plot, val: &[Point]) -> String {
         return String::new();
     };
     let (x, y) = (plot.x(step), plot.y(loss));
-    let label = format!("best validation {loss:.4} at step {}", thousands(step as u64));
+    let label = format!("best validation {loss:.4} at step {}", thousands(step));
     let width = 6.5 * label.len() as f64;
     let (anchor, from) = match (x - LEFT) / (RIGHT - LEFT) {
         left if left < 0.25 => ("start", x),
@@ -279,8 +279,8 @@ fn running_mean(points: &[Point]) -> Vec<Point> {
     shown.map(mean).collect()
 }
 
-/// 12,000
-fn thousands(n: u64) -> String {
+/// A count as people write it: 10,745,088.
+pub fn thousands(n: impl ToString) -> String {
     let digits = n.to_string();
     let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
     groups.join(",")
@@ -317,6 +317,12 @@ mod tests {
     /// A step, its loss, and perhaps its validation loss.
     fn rows() -> impl Strategy<Value = Vec<(u64, f32, Option<f32>)>> {
         prop::collection::vec((any::<u64>(), num::f32::ANY, option::of(num::f32::ANY)), 0..60)
+    }
+
+    #[test]
+    fn counts_have_commas() {
+        let shown = [0, 999, 1000, 10_745_088].map(thousands);
+        assert_eq!(shown, ["0", "999", "1,000", "10,745,088"]);
     }
 
     fn numbers_are_finite(svg: &str) {

@@ -131,7 +131,11 @@ pub const KEYS: &[Key] = &[
     ),
     row(Data, "lossy", "Replace bytes that are not UTF-8 instead of refusing them"),
     row(Run, "seed", "Whence every random number of the run comes"),
-    row(Run, "threads", "Threads; 0 takes as many as the machine allows. Any number, same result"),
+    row(
+        Run,
+        "threads",
+        "Threads; 0 takes RAYON_NUM_THREADS or all there are. Any number, same result",
+    ),
     row(Run, "out_dir", "Folder of the run; empty makes runs/PRESET, then runs/PRESET-2, ..."),
 ];
 

@@ -5,8 +5,8 @@
 //! While a rule holds, a layer that changes one of the pair alone takes the other along. And a
 //! recipe's warm-up is at most a tenth of the way there: a short run is to learn, not to warm up.
 //!
-//! A value that nobody chose is written to a run's `config.toml` with the reason it has, and has that
-//! reason again when the file is read: it goes on to follow.
+//! A value that nobody chose is written to a run's `config.toml` with the reason it has, and has
+//! that reason again when the file is read: it goes on to follow.
 
 use super::keys::KEYS;
 use super::read::{ConfigFile, Setting};

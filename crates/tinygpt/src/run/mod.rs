@@ -16,6 +16,7 @@ mod event;
 mod keeper;
 pub mod training;
 
+pub use chart::thousands;
 pub use dataset::{data_options, dataset};
 pub use event::{Ending, Event};
 pub use find::model_path;

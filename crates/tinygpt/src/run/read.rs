@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn what_stands_after_a_value_and_the_texts_are_kept() {
-        let text = "text = [\"a b\", \"c#\"]\nout_dir = \"x # y\"  # command line\nn_layer = 2#3\nseed = 1";
+        let text = "text = [\"a b\", \"c#\"]\nout_dir = \"x # y\"  # command line\nn_layer = 2#3\n\
+                    seed = 1";
         let file = ConfigFile::parse(text, "my.toml").unwrap();
         assert_eq!(file.text, ["a b", "c#"].map(PathBuf::from));
         let comments: Vec<_> = file.comments.iter().map(|(key, text)| (*key, &**text)).collect();

@@ -36,8 +36,8 @@ pub struct Layers {
 pub struct Settings {
     /// The preset beneath it all.
     pub preset: String,
-    /// The texts to train on, as [`Input::Paths`](crate::Input::Paths) has them; none is the built-in
-    /// one.
+    /// The texts to train on, as [`Input::Paths`](crate::Input::Paths) has them; none is the
+    /// built-in one.
     pub text: Vec<PathBuf>,
     /// The model. `vocab_size` is 0 until [`Settings::settle_vocab_size`].
     pub model: GptConfig,

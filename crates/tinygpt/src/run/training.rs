@@ -89,8 +89,8 @@ fn watch(
     }
 }
 
-/// The losses as they are now and a text of `sample_tokens` tokens, if any are wanted; none if it was
-/// to stop before both were there. Changes nothing.
+/// The losses as they are now and a text of `sample_tokens` tokens, if any are wanted; none if it
+/// was to stop before both were there. Changes nothing.
 fn look(
     trainer: &mut Trainer,
     sample_tokens: usize,
@@ -207,8 +207,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
         train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
-        // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17 from
-        // the second, and the last twelve from those at the end.
+        // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17
+        // from the second, and the last twelve from those at the end.
         let cuts = [(0, 0), (1, 0), (4, 0), (5, 0), (12, 0), (13, 1), (16, 4), (19, 5), (25, 5)];
         for (cut, step) in cuts.into_iter().chain([(60, 15), (84, 23), (94, 23)]) {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();

@@ -1,37 +1,42 @@
-//! How much memory a model takes, so that it can be asked before any of it is taken.
+//! How much memory training takes, so that it can be asked before any of it is taken.
 
 use super::micro_batch;
 use crate::config::GptConfig;
+use crate::model::{Activations, Spec, Tensors};
 
-/// Bytes; saturating, so that no configuration is too large to be asked about.
+/// Bytes, by the table of the parameters and the buffers of the activations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Memory {
     /// The weights alone.
     pub weights: u64,
-    /// Gradients and both moments of the optimizer.
-    pub training: u64,
-    /// What a forward pass keeps, and the gradients on their way back.
+    /// Their gradients.
+    pub gradients: u64,
+    /// Both moments of the optimizer.
+    pub moments: u64,
+    /// What a forward pass keeps, and the gradients on their way back. Saturating: a context may
+    /// be longer than any memory.
     pub activations: u64,
 }
 
 impl Memory {
-    /// Of training with `sequences` sequences in a step.
-    pub fn of(model: &GptConfig, sequences: usize) -> Self {
-        let GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, tied, .. } = *model;
-        let [v, t, l, h, c] = [vocab_size, block_size, n_layer, n_head, n_embd].map(|n| n as u128);
-        let head = v * c;
-        // Biases and norms are 13 C a block; they never decide.
-        let weights = head + t * c + l * (12 * c + 13) * c + if tied { 0 } else { head };
-        // The unembedding's gradient has a place of its own.
-        let training = 3 * weights + if tied { head } else { 0 };
-        let tokens = micro_batch(model, sequences) as u128 * t;
-        let activations = tokens * (l * (16 * c + h + 4) + 13 * c + v);
-        let bytes = |numbers: u128| u64::try_from(4 * numbers).unwrap_or(u64::MAX);
-        Self { weights: bytes(weights), training: bytes(training), activations: bytes(activations) }
+    /// Of training a model whose configuration has passed its check, with `sequences` sequences of
+    /// T tokens in a step.
+    pub fn of(model: &GptConfig, (sequences, t): (usize, usize)) -> Self {
+        let bytes = |config: &GptConfig| {
+            let numbers: usize = Tensors::of(config).iter().map(Spec::len).sum();
+            (size_of::<f32>() * numbers) as u64
+        };
+        let weights = bytes(model);
+        // A tied unembedding's gradient has a place of its own.
+        let gradients = bytes(&GptConfig { tied: false, ..model.clone() });
+        let at_a_time = micro_batch(&GptConfig { block_size: t, ..model.clone() }, sequences);
+        let of_a_token = size_of::<f32>() as u64 * Activations::floats_of_a_token(model, t);
+        let activations = ((at_a_time * t) as u64).saturating_mul(of_a_token);
+        Self { weights, gradients, moments: 2 * weights, activations }
     }
 
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights.saturating_add(self.training).saturating_add(self.activations)
+        (self.weights + self.gradients + self.moments).saturating_add(self.activations)
     }
 }

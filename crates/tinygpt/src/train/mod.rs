@@ -18,7 +18,8 @@ pub use report::{Evaluation, StepReport};
 use std::ops::ControlFlow;
 use std::time::Instant;
 
-/// Told after each part of a longer work how many of how many parts are done; `Break` ends it there.
+/// Told after each part of a longer work how many of how many parts are done; `Break` ends it
+/// there.
 pub type Watch<'a> = &'a mut dyn FnMut(u64, u64) -> ControlFlow<()>;
 
 /// The [`Watch`] of who waits for the end.
@@ -54,8 +55,7 @@ impl Trainer {
     ///
     /// # Errors
     /// A configuration that cannot work, a split shorter than the context, a vocabulary larger
-    /// than the
-    /// model's.
+    /// than the model's.
     pub fn new(gpt: Gpt, data: Dataset, config: TrainConfig) -> Result<Self> {
         let optimizer = AdamW::new(&gpt);
         let progress = Progress {

@@ -19,7 +19,8 @@ The model gives every token a probability. --temperature sharpens (below 1) or f
 1); 0 always takes the likeliest, and soon repeats itself. --top-k and --top-p then cut off the
 unlikely ones.
 
-The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a line.
+The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
+line.
 
 Examples:
   tinygpt sample --prompt \"ROMEO:\"
@@ -185,7 +186,8 @@ fn write_text(
     let written = written?;
     if sampler.is_greedy() && goes_round(&written[ids.len()..]) {
         tell(
-            "note: always taking the likeliest token, this model goes round in a circle; --temperature 0.8 leaves it",
+            "note: always taking the likeliest token, this model goes round in a circle; \
+             --temperature 0.8 leaves it",
         );
     }
     Ok(())

@@ -9,8 +9,8 @@ use tinygpt::files::{read_all, read_named};
 /// Bytes of the longest prompt that is read.
 const LONGEST: u64 = 1 << 24;
 
-/// The prompt; empty leaves the beginning to the model. Standard input is read only when asked for: one
-/// that nobody closes would keep the program waiting for ever.
+/// The prompt; empty leaves the beginning to the model. Standard input is read only when asked for:
+/// one that nobody closes would keep the program waiting for ever.
 pub fn prompt(matches: &ArgMatches) -> Result<String, Failure> {
     let typed = matches.get_one::<String>("prompt").map(String::as_str);
     let file = matches.get_one::<PathBuf>("prompt-file").map(PathBuf::as_path);

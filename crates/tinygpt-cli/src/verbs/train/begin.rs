@@ -195,7 +195,8 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let typed = matches.get_one::<PathBuf>("resume").map(PathBuf::as_path);
     if let Some(path) = typed.filter(|path| checkpoint::exists(path)) {
-        // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a run.
+        // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a
+        // run.
         TrainState::load(path, Checkpoint::load(path)?.params.table())?;
         return Err(Failure::usage(format!("{} is a checkpoint, not a run", path.display()))
             .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
@@ -238,8 +239,8 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     Ok(Begun { run, settings, trainer })
 }
 
-/// The settings as the checkpoint has them: what was edited in config.toml since then is a change like
-/// one on the command line.
+/// The settings as the checkpoint has them: what was edited in config.toml since then is a change
+/// like one on the command line.
 fn as_trained(checkpoint: &Path, written: &Settings) -> Result<Settings, Failure> {
     let model = read_config(checkpoint)?;
     let mut saved = Settings { model, ..written.clone() };
@@ -275,8 +276,8 @@ fn or_best(run: &Run, checkpoint: &Path, failure: Failure) -> Failure {
     }
 }
 
-/// The run's config.toml with the lines of changed settings replaced: the others still say where their
-/// values first came from.
+/// The run's config.toml with the lines of changed settings replaced: the others still say where
+/// their values first came from.
 fn changed_lines(run: &Run, before: &Settings, after: &Settings) -> Result<String, Failure> {
     let old = read_text(&run.config(), LONGEST_CONFIG)?;
     let new = after.to_toml();

@@ -13,6 +13,7 @@ use signals::Signals;
 use std::path::PathBuf;
 use tinygpt::files::quoted;
 use tinygpt::run::{Ending, Event};
+use tinygpt::{Error, Run};
 
 const HELP: &str = "\
 Settings come in layers, each over the last: nanoGPT's defaults, a preset, a config file, the flags
@@ -166,17 +167,20 @@ fn train(
         },
     );
     renderer.finish();
-    let ending = ending.map_err(|error| {
-        let failed_to_write = matches!(error, tinygpt::Error::Io { .. });
-        let failure = Failure::from(error);
-        match run.newest() {
-            Ok(checkpoint) if failed_to_write => failure.with_hint(format!(
-                "{} is as it was before; make room, then: tinygpt train --resume {}",
-                checkpoint.display(),
-                quoted(run.folder())
-            )),
-            _ => failure,
-        }
-    })?;
+    let ending = ending.map_err(|error| or_resume(run, error))?;
     unheard.map(|()| (ending, last_sample))
+}
+
+/// The failure of a training, with a way on if all that failed was to write.
+fn or_resume(run: &Run, error: Error) -> Failure {
+    let failed_to_write = matches!(error, Error::Io { .. });
+    let failure = Failure::from(error);
+    match run.newest() {
+        Ok(checkpoint) if failed_to_write => failure.with_hint(format!(
+            "{} is as it was before; make room, then: tinygpt train --resume {}",
+            checkpoint.display(),
+            quoted(run.folder())
+        )),
+        _ => failure,
+    }
 }

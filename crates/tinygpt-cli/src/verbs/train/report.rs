@@ -2,10 +2,10 @@
 
 use super::begin::Begun;
 use crate::anatomy::millions;
-use indicatif::{DecimalBytes, HumanCount, HumanDuration};
+use indicatif::{DecimalBytes, HumanDuration};
 use std::time::Duration;
 use tinygpt::files::quoted;
-use tinygpt::run::{Ending, layers::Origin};
+use tinygpt::run::{Ending, layers::Origin, thousands};
 use tinygpt::{Evaluation, Gpt, Split};
 
 /// So many of them.
@@ -22,11 +22,10 @@ fn line(name: &str, text: &str) -> String {
 pub fn opening(begun: &mut Begun) -> String {
     let Begun { run, settings, trainer } = begun;
     let (data, train) = (trainer.data(), trainer.config().clone());
-    let count = |tokens: usize| HumanCount(tokens as u64);
     let val = data.val.as_ref().map_or("no validation (val_fraction = 0)".into(), |val| {
-        format!("{} validation tokens", count(val.len()))
+        format!("{} validation tokens", thousands(val.len()))
     });
-    let text = format!("{}: {} training, {val}", data.source, count(data.train.len()));
+    let text = format!("{}: {} training, {val}", data.source, thousands(data.train.len()));
     let mut notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
     let train_tokens = data.train.len();
     let tokenizer = format!("{:?}", data.tokenizer.kind()).to_lowercase();
@@ -39,7 +38,8 @@ pub fn opening(begun: &mut Begun) -> String {
     };
     let ((decayed, in_decayed), (others, in_others)) = (group(true), group(false));
     if total > MANY_A_TOKEN * train_tokens {
-        let few = format!("{} parameters, {} training tokens", count(total), count(train_tokens));
+        let few =
+            format!("{} parameters, {} training tokens", thousands(total), thousands(train_tokens));
         let meaning = "enough to learn the text by heart; a smaller model or more text is better";
         notices += &line("note", &format!("{few}: {meaning}"));
     }
@@ -63,10 +63,10 @@ pub fn opening(begun: &mut Begun) -> String {
     );
     let parameters = format!(
         "{} ({} without positions); {decayed} tensors decay ({}), {others} do not ({})",
-        count(total),
+        thousands(total),
         millions(total - c.block_size * c.n_embd),
-        count(in_decayed),
-        count(in_others)
+        thousands(in_decayed),
+        thousands(in_others)
     );
     let tokens = train.sequences_per_step() * c.block_size;
     let accumulated = match train.gradient_accumulation_steps {
@@ -78,8 +78,8 @@ pub fn opening(begun: &mut Begun) -> String {
         "{accumulated}{} x {} = {} tokens; {} steps = {epochs:.1} epochs",
         train.batch_size,
         c.block_size,
-        count(tokens),
-        HumanCount(train.max_iters)
+        thousands(tokens),
+        thousands(train.max_iters)
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
     let processor = format!("{}, {isa}, f32", counted(threads, "thread"));
@@ -147,7 +147,7 @@ pub fn gap(evaluation: &Evaluation, split: Split) -> Option<String> {
 pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
     let progress = begun.trainer.progress().clone();
     let (folder, shown) = (quoted(begun.run.folder()), begun.run.folder().display());
-    let steps = HumanCount(progress.step);
+    let steps = thousands(progress.step);
     let (name, how) = match ending {
         Ending::Finished => ("done", format!("{steps} steps")),
         Ending::Patience => {
@@ -157,7 +157,7 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         Ending::Stopped => ("stopped", format!("at step {steps}, and saved")),
     };
     let time = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
-    let speed = HumanCount((progress.tokens as f64 / progress.elapsed_s.max(1e-9)) as u64);
+    let speed = thousands((progress.tokens as f64 / progress.elapsed_s.max(1e-9)) as u64);
     let time = format!("{} of training, {speed} tokens/s", HumanDuration(time));
     let mut text = line(name, &format!("{how}; {time}"));
     if let Some(loss) = progress.best_val_loss {

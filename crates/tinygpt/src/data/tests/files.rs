@@ -143,6 +143,9 @@ fn a_folder_of_tokens_is_the_same_in_memory_and_opened_again() {
     let chars = Tokenizer::from_chars("ab".chars());
     fs::write(dir.join("tokenizer.json"), chars.to_json()).unwrap();
     assert_has(&failure(Dataset::open(&dir)), &["train.bin belongs to another tokenizer"]);
+    fs::write(dir.join("tokenizer.json"), "{").unwrap();
+    let named = format!("{} is not JSON", dir.join("tokenizer.json").display());
+    assert_has(&failure(Dataset::open(&dir)), &[&named]);
 }
 
 #[test]
