@@ -87,7 +87,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let v = model.gpt.config().vocab_size;
     let whole = if parts == ["text"] { "all of it" } else { "the whole split" };
     out.write(&format!(
-        "model   {}{}\ntext    {}, {whole}\nchance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
+        "model   {}{}\ntext    {}, {whole}\n\
+         chance  ln {v} = {:.4}, the loss of knowing nothing\n\n{}",
         model.path.display(),
         step.unwrap_or_default(),
         data.source,

@@ -91,7 +91,7 @@ fn marks_and_line_ends_of_windows_are_told() {
     let letters = vocabulary("runs/quick");
     place.write("windows.txt", prose().replace('\n', "\r\n"));
     let said = place.train("windows.txt").succeeded();
-    contains(&said.out, &["\\r, 30 times", "newline = normalize"]);
+    contains(&said.out, &["\\r, 30 times", "--newline normalize"]);
     assert_eq!(vocabulary("runs/quick-2"), letters + 1);
     let said = place.train("windows.txt --newline normalize").succeeded();
     contains(&said.out, &["turned into \\n"]);

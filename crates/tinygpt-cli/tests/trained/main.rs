@@ -52,7 +52,7 @@ impl Place {
         command
     }
 
-    /// Exit code, standard output, standard error but for the newest run's name; both must be UTF-8.
+    /// Exit code, standard output, standard error but for the newest run's name; both are UTF-8.
     fn run(&self, args: &[&str]) -> (i32, String, String) {
         ended(self.tinygpt(args))
     }

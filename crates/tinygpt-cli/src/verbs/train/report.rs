@@ -6,7 +6,7 @@ use indicatif::{DecimalBytes, HumanDuration};
 use std::time::Duration;
 use tinygpt::files::quoted;
 use tinygpt::run::{Ending, layers::Origin, thousands};
-use tinygpt::{Evaluation, Gpt, Split};
+use tinygpt::{Evaluation, Gpt, Settings, Split, TrainConfig};
 
 /// So many of them.
 fn counted(n: usize, what: &str) -> String {
@@ -43,16 +43,7 @@ pub fn opening(begun: &mut Begun) -> String {
         let meaning = "enough to learn the text by heart; a smaller model or more text is better";
         notices += &line("note", &format!("{few}: {meaning}"));
     }
-    let (warmup, max_iters) = (train.warmup_iters, train.max_iters);
-    if train.decay_lr && max_iters > 0 && warmup >= max_iters {
-        let all = format!("warmup_iters = {warmup}, max_iters = {max_iters}");
-        notices += &line("note", &format!("{all}: the whole run is warm-up"));
-    }
-    if train.decay_lr && settings.origins["warmup_iters"] == Origin::Follows("lr_decay_iters") {
-        let end = train.lr_decay_iters;
-        let short = format!("warmup_iters = {warmup}, a tenth of lr_decay_iters = {end}");
-        notices += &line("note", &format!("{short}: the recipe's warm-up is for a longer run"));
-    }
+    notices += &warmup(settings);
     let model = format!(
         "{}, {}, {} wide, context {}, vocabulary {} ({tokenizer})",
         counted(c.n_layer, "layer"),
@@ -92,6 +83,24 @@ pub fn opening(begun: &mut Begun) -> String {
         + &line("step", &step)
         + &line("processor", &processor)
         + &line("run", &kept)
+}
+
+/// What is unusual about the warm-up, if anything is.
+fn warmup(settings: &Settings) -> String {
+    let TrainConfig { decay_lr, warmup_iters, lr_decay_iters, max_iters, .. } = settings.train;
+    let shortened = settings.origins["warmup_iters"] == Origin::Follows("lr_decay_iters");
+    let warmup = format!("warmup_iters = {warmup_iters}");
+    let note = match decay_lr && max_iters > 0 {
+        true if warmup_iters >= max_iters => {
+            format!("{warmup}, max_iters = {max_iters}: the whole run is warm-up")
+        }
+        true if shortened => format!(
+            "{warmup}, a tenth of lr_decay_iters = {lr_decay_iters}: the recipe's warm-up is for \
+             a longer run"
+        ),
+        _ => return String::new(),
+    };
+    line("note", &note)
 }
 
 /// Parameters for each training token from which on a model is out of proportion: the model that
