@@ -274,7 +274,7 @@ fn tokens_that_were_removed_are_made_again_from_the_text_as_it_was() {
 #[test]
 fn a_model_that_is_too_large_for_a_limit_on_memory_is_said_whatever_the_verb() {
     let place = Place::new();
-    place.train("--n-layer 4 --n-embd 128 --block-size 64 --max-iters 1").succeeded();
+    place.train("--n-layer 2 --n-embd 64 --block-size 32 --max-iters 1").succeeded();
     for verb in [
         "check gpt2 --only weights",
         "eval",
