@@ -40,10 +40,29 @@ pub fn check_loading(path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Says that a model that is loaded cannot be evaluated.
+pub fn check_evaluating(path: &Path, model: &GptConfig) -> Result<(), Failure> {
+    match lacking(Memory::of(model, (usize::MAX, model.block_size)).activations) {
+        Some(problem) => Err(Failure::run(format!("{}: evaluating it {problem}", path.display()))),
+        None => Ok(()),
+    }
+}
+
+/// Says that a model called `name` cannot be checked, which takes so many bytes.
+pub fn check_checking(name: &str, needed: u64) -> Result<(), Failure> {
+    match lacking(needed) {
+        Some(problem) => Err(Failure::run(format!("{name}: checking it {problem}"))),
+        None => Ok(()),
+    }
+}
+
+/// Bytes to leave for what is not counted: stacks of threads, texts, the allocator's own.
+const BESIDE: u64 = 64 << 20;
+
 /// What is wrong with taking so many bytes.
 fn lacking(needed: u64) -> Option<String> {
     let reserves = || {
-        let bytes = usize::try_from(needed).unwrap_or(usize::MAX);
+        let bytes = usize::try_from(needed.saturating_add(BESIDE)).unwrap_or(usize::MAX);
         Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
     };
     let there = match available() {

@@ -2,7 +2,8 @@
 
 use crate::out::tell;
 use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,17 +14,35 @@ pub const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Does work that cannot say how far it is, and says what it does if it takes long.
 pub fn patiently<T>(doing: &str, work: impl FnOnce() -> T) -> T {
-    let (done, waiting) = channel::<()>();
-    thread::scope(|scope| {
-        scope.spawn(move || {
-            if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                tell(&format!("{doing} ..."));
-            }
-        });
-        let result = work();
-        drop(done);
-        result
-    })
+    let _done = unless_soon(doing.into());
+    work()
+}
+
+/// Says what is being done after a while, unless the result is dropped before.
+pub fn unless_soon(doing: String) -> Sender<()> {
+    let (done, waiting) = channel();
+    thread::spawn(move || {
+        if waiting.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+            tell(&format!("{doing} ..."));
+        }
+    });
+    done
+}
+
+/// Reads a text under a bar, and says what it waits for if that is a pipe in which nothing comes.
+pub fn reading<T>(text: &[PathBuf], read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> T) -> T {
+    let pipe = text.iter().find(|path| !path.is_file() && !path.is_dir());
+    let mut waiting = pipe.map(|path| match path == Path::new("-") {
+        true => unless_soon("waiting for standard input".into()),
+        false => unless_soon(format!("waiting for {}", path.display())),
+    });
+    let mut bar = Bar::new("reading the text");
+    let result = read(&mut |done, total| {
+        drop(waiting.take());
+        bar.at(done, total);
+    });
+    bar.finish();
+    result
 }
 
 /// A bar that counts to a total it is told as it goes. Hidden where standard error is no terminal.

@@ -2,6 +2,7 @@
 
 use super::info::named_model;
 use crate::args::{cpu, threads};
+use crate::memory::check_checking;
 use crate::{Outcome, failure::Failure, out::Out, trained::named_checkpoint};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -85,9 +86,13 @@ fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
     let (path, runs) = (Path::new(name), Path::new(RUNS));
     let recipe = is_preset(name) || path.extension().is_some_and(|end| end == "toml");
     if recipe || !(path.exists() || runs.join(name).exists()) {
-        return Ok(Subject::fresh(&named_model(name)?.config, cpu)?);
+        let config = named_model(name)?.config;
+        config.check()?;
+        check_checking(name, Subject::fresh_bytes(&config))?;
+        return Ok(Subject::fresh(&config, cpu)?);
     }
     let (_, checkpoint, _) = named_checkpoint(Some(path))?;
+    check_checking(name, Subject::trained_bytes(&checkpoint.config))?;
     Ok(Subject::trained(checkpoint, cpu)?)
 }
 

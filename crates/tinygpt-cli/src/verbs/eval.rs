@@ -2,7 +2,9 @@
 
 use crate::anatomy::aligned;
 use crate::args::{number_of, threads, trained, trained_path};
-use crate::{Outcome, failure::Failure, out::Out, out::tell, progress::Bar, trained::Trained};
+use crate::memory::check_evaluating;
+use crate::progress::{Bar, reading};
+use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
 use clap::{Arg, ArgMatches, Command, builder::PossibleValuesParser, value_parser};
 use std::f64::consts::LN_2;
 use std::ops::ControlFlow;
@@ -51,6 +53,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         matches.get_many::<PathBuf>("text").map(|all| all.cloned().collect());
     texts_only(matches, texts.as_deref().unwrap_or_default())?;
     let mut model = Trained::load(trained_path(matches), number_of(matches, "threads"))?;
+    check_evaluating(&model.path, model.gpt.config())?;
     let (data, parts) = match texts {
         Some(paths) => (another_text(paths, &model)?, &["text"][..]),
         None => {
@@ -109,7 +112,9 @@ fn measured(
 ) -> Result<[String; 8], Failure> {
     let n = tokens.len();
     if n < 2 {
-        let problem = format!("{part} has {n} tokens; a loss needs 2, one to see and one to guess");
+        let tokens = if n == 1 { "token" } else { "tokens" };
+        let problem =
+            format!("{part} has {n} {tokens}; a loss needs 2, one to see and one to guess");
         return Err(Failure::run(problem));
     }
     let (started, mut bar) = (Instant::now(), Bar::new(part));
@@ -161,10 +166,7 @@ fn own_text(model: &Trained) -> Result<Dataset, Failure> {
         let problem = format!("{} is not in a run, so its text is unknown", model.path.display());
         return Err(Failure::run(problem).with_hint("name a text: --text FILE"));
     };
-    let mut bar = Bar::new("reading the text");
-    let data = dataset(&run, &settings, &mut |done, total| bar.at(done, total));
-    bar.finish();
-    Ok(data?)
+    Ok(reading(&[], |progress| dataset(&run, &model.path, &settings, progress))?)
 }
 
 /// A text of the user's, all of it, in the model's tokens.
@@ -175,11 +177,8 @@ fn another_text(paths: Vec<PathBuf>, model: &Trained) -> Result<Dataset, Failure
         val_fraction: 0.0,
         ..own.unwrap_or_default()
     };
-    let mut bar = Bar::new("reading the text");
-    let input = Input::Paths(paths);
-    let data = Dataset::build(&input, &options, None, &mut |done, total| bar.at(done, total));
-    bar.finish();
-    Ok(data?)
+    let input = Input::Paths(paths.clone());
+    Ok(reading(&paths, |progress| Dataset::build(&input, &options, None, progress))?)
 }
 
 /// The run that has the checkpoint at `path`, if one has, and what it was told.

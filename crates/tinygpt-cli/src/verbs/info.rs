@@ -82,6 +82,11 @@ pub fn named_model(name: &str) -> Result<NamedModel, Failure> {
     if let Ok(run) = Run::open(Path::new(RUNS), Some(path)) {
         return of_run(&run);
     }
+    let weights = path.extension().is_some_and(|end| end == "safetensors");
+    if path.is_file() && !weights {
+        return Err(Failure::usage(format!("{name} is no model"))
+            .with_hint("expected a preset, a run, a checkpoint, a .safetensors or a .toml file"));
+    }
     if path.exists() {
         return of_checkpoint(path);
     }

@@ -193,3 +193,101 @@ fn a_save_that_meets_a_limit_keeps_what_was_there() {
     nothing_stray(&place, "runs/quick");
     place.run("train --resume --max-iters 21").succeeded();
 }
+
+#[test]
+fn metrics_that_meet_a_limit_cost_a_warning_and_no_step() {
+    let place = Place::new();
+    let mut command = place.command_of("sh", "-c");
+    // No file over 32 KiB, which is more than a checkpoint's and less than 300 lines of metrics.
+    command.args(["ulimit -f 64; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tinygpt")]);
+    command.args(tiny("--max-iters 300 --eval-interval 0").split_whitespace());
+    let said = Said::of(command.output().unwrap());
+    assert_eq!(said.err.matches("training goes on").count(), 1, "{}", said.err);
+    let error = said.failed(1);
+    assert!(error.contains("cannot write runs/quick/metrics.jsonl"), "{error}");
+    assert!(error.contains("the model is saved, as of step 300, in runs/quick/last"), "{error}");
+    assert_eq!(place.step_of("runs/quick/last"), 300);
+}
+
+#[test]
+fn a_chart_that_cannot_be_written_is_named_and_the_model_is_said_to_be_saved() {
+    let place = Place::new();
+    place.train("").succeeded();
+    fs::remove_file(place.at("runs/quick/loss.svg")).unwrap();
+    fs::create_dir(place.at("runs/quick/loss.svg")).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(error.contains("cannot write runs/quick/loss.svg"), "{error}");
+    assert!(error.contains("the model is saved, as of step 30"), "{error}");
+    assert_eq!(place.step_of("runs/quick/last"), 30);
+}
+
+#[test]
+fn a_checkpoint_without_its_model_is_said_before_the_first_step() {
+    let place = Place::new();
+    place.train("").succeeded();
+    let metrics = place.read("runs/quick/metrics.jsonl");
+    let [best, last] = ["best", "last"].map(|name| place.at("runs/quick").join(name));
+    let (model, aside) = ("model.safetensors", place.at("aside"));
+    fs::rename(last.join(model), &aside).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(error.contains("runs/quick/last is no checkpoint: it has no model.saf"), "{error}");
+    assert!(error.contains("runs/quick/best is whole, of step 20: remove runs/quick/"), "{error}");
+
+    fs::remove_file(best.join(model)).unwrap();
+    for words in ["train --resume", "sample"] {
+        let error = place.run(words).failed(1);
+        assert!(error.contains("it has no model.safetensors"), "{words}: {error}");
+        assert!(!error.contains("--overwrite"), "{words}: {error}");
+    }
+
+    fs::rename(&aside, last.join(model)).unwrap();
+    let error = place.run("train --resume --max-iters 30").failed(1);
+    assert!(error.contains("hint: remove runs/quick/best: runs/quick/last is what"), "{error}");
+    assert_eq!(place.read("runs/quick/metrics.jsonl"), metrics);
+    fs::remove_dir_all(best).unwrap();
+    place.run("train --resume --max-iters 30").succeeded();
+}
+
+#[test]
+fn a_damaged_best_tokenizer_is_in_no_resumes_way() {
+    let place = Place::new();
+    place.train("").succeeded();
+    fs::write(place.at("runs/quick/best/tokenizer.json"), "{").unwrap();
+    place.run("train --resume --max-iters 30").succeeded();
+}
+
+#[test]
+fn tokens_that_were_removed_are_made_again_from_the_text_as_it_was() {
+    let place = Place::new();
+    place.write("my.txt", "to be or not to be ".repeat(40));
+    place.train("my.txt").succeeded();
+    fs::remove_dir_all(place.at("runs/quick/data")).unwrap();
+    let said = place.run("train --resume --max-iters 30").succeeded();
+    assert!(said.out.contains("were made again from"), "{}", said.out);
+    assert!(place.run("eval").succeeded().err.contains("were made again from"));
+    place.write("my.txt", "to be or not to be ".repeat(41));
+    let error = place.run("train --resume --max-iters 40").failed(1);
+    assert!(error.contains("training tokens now") && error.contains("--init-from"), "{error}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_model_that_is_too_large_for_a_limit_on_memory_is_said_whatever_the_verb() {
+    let place = Place::new();
+    place.train("--n-layer 2 --n-embd 64 --block-size 32 --max-iters 1").succeeded();
+    for verb in [
+        "check gpt2 --only weights",
+        "eval",
+        "check runs/quick --only weights",
+        "train --resume --max-iters 2",
+    ] {
+        for mib in [30, 60, 90] {
+            let limit = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib << 10);
+            let mut command = place.command_of("sh", "-c");
+            command.args([&*limit, env!("CARGO_BIN_EXE_tinygpt")]).args(verb.split(' '));
+            let said = Said::of(command.args(["--threads", "1"]).output().unwrap());
+            let refused = said.err.contains("of memory, and");
+            assert!(said.code == Some(0) || refused, "{verb} in {mib} MiB: {said:?}");
+        }
+    }
+}

@@ -148,9 +148,14 @@ pub fn wait_until(what: &str, mut seen: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a signal by its name.
+/// Sends a signal by its name. Tests that a script's `&` started ignore INT, as the program then
+/// does: TERM stands in for it.
 #[cfg(unix)]
 pub fn signal(child: &std::process::Child, name: &str) {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let name = if name == "INT" && ignored & 2 != 0 { "TERM" } else { name };
     let status = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
     assert!(status.unwrap().success());
 }

@@ -96,3 +96,23 @@ fn a_signal_while_a_text_is_read_leaves_nothing() {
     wait_until("it has gone", || place.names(".").is_empty());
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_signal_that_was_ignored_when_the_program_started_stays_ignored() {
+    let place = Place::new();
+    let mut command = place.command_of("sh", "-c");
+    command.args(["trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tinygpt")]);
+    let long = tiny("--max-iters 1000000 --eval-interval 0 --log-interval 0");
+    let child = command.args(long.split_whitespace()).spawn().unwrap();
+    let metrics = place.at("runs/quick/metrics.jsonl");
+    let lines = || fs::read_to_string(&metrics).map_or(0, |text| text.lines().count());
+    wait_until("it trains", || lines() > 10);
+    signal(&child, "HUP");
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let then = lines();
+    wait_until("it goes on", || lines() > then + 10);
+    signal(&child, "TERM");
+    let said = Said::of(child.wait_with_output().unwrap()).stopped();
+    assert_eq!(said.err.matches("to save").count(), 1, "{}", said.err);
+}

@@ -1,6 +1,6 @@
 //! New runs: what they leave, where, and what they say.
 
-use crate::place::Place;
+use crate::place::{Place, Said, tiny};
 use std::fs;
 use std::io::Read;
 
@@ -162,4 +162,20 @@ fn weights_alone_start_a_run_in_their_own_shape() {
     let error = train("greek.txt --init-from weights").failed(1);
     assert!(error.contains('α') && error.contains("not in the vocabulary"), "{error}");
     assert!(train("--init-from nowhere").failed(1).contains("nowhere"));
+}
+
+#[test]
+fn of_several_starts_in_one_folder_one_trains_and_the_others_say_why_not() {
+    let place = Place::new();
+    let start = || place.command(&tiny("--out-dir race")).spawn().unwrap();
+    let started: Vec<_> = (0..6).map(|_| start()).collect();
+    let ended = started.into_iter().map(|child| Said::of(child.wait_with_output().unwrap()));
+    let (won, lost): (Vec<_>, Vec<_>) = ended.partition(|said| said.code == Some(0));
+    assert_eq!(won.len(), 1, "{lost:?}");
+    for said in lost {
+        let error = said.failed(1);
+        let known = ["there is a run already", "another process is training this run"];
+        assert!(known.iter().any(|text| error.contains(text)), "{error}");
+    }
+    assert_eq!(place.step_of("race/last"), 20);
 }

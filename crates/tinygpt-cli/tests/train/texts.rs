@@ -153,3 +153,18 @@ fn every_script_trains_as_characters_and_as_bytes() {
     place.write("many.txt", many);
     contains(&place.train("many.txt").succeeded().out, &["different characters"]);
 }
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_in_which_nothing_comes_is_said_to_be_waited_for() {
+    let place = Place::new();
+    let heard = std::fs::File::create(place.at("heard")).unwrap();
+    let mut command = place.command(&tiny("-"));
+    let mut child = command.stdin(Stdio::piped()).stderr(heard).spawn().unwrap();
+    crate::place::wait_until("it says so", || {
+        place.read("heard").contains("waiting for standard input ...\n")
+    });
+    let text = "to be or not to be ".repeat(40);
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success());
+}

@@ -34,3 +34,11 @@ fn what_is_neither_a_run_nor_a_checkpoint_is_said_to_be_so() {
     let message = place.fails(2, &["info", "nowhere"]);
     assert!(message.contains("nowhere: no such preset, folder or file"), "{message}");
 }
+
+#[test]
+fn a_file_that_is_no_model_is_named() {
+    let place = Place::new();
+    place.write("t.txt", "to be");
+    let (code, _, message) = place.run(&["info", "t.txt"]);
+    assert!(code == 2 && message.contains("error: t.txt is no model"), "{message}");
+}

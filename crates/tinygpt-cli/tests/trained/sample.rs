@@ -328,3 +328,10 @@ fn a_model_is_a_run_a_checkpoint_or_a_file() {
         assert_eq!(place.succeeds(&["sample", model]), text, "{model}");
     }
 }
+
+#[test]
+fn a_prompt_of_no_file_is_bad_usage() {
+    let place = Place::with_run(&[]);
+    let (code, _, message) = place.run(&["sample", "--prompt", "FILE:"]);
+    assert!(code == 2 && message.contains("--prompt FILE: names no file"), "{message}");
+}

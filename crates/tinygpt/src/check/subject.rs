@@ -55,6 +55,17 @@ impl Subject {
         Ok(Self { config, gpt })
     }
 
+    /// Bytes that a [`fresh`](Self::fresh) one and its checks take, about.
+    pub fn fresh_bytes(config: &GptConfig) -> u64 {
+        bytes(&smaller(config))
+    }
+
+    /// Bytes that a [`trained`](Self::trained) one and its checks take beside the checkpoint,
+    /// about.
+    pub fn trained_bytes(config: &GptConfig) -> u64 {
+        bytes(&first_positions(config))
+    }
+
     /// The model that was asked about.
     pub fn config(&self) -> &GptConfig {
         &self.config
@@ -93,6 +104,14 @@ impl Subject {
         fill(&tokens, (0..WINDOWS).map(|i| i * t), &mut idx, &mut targets)?;
         Ok(Batch { idx, targets, dims: (WINDOWS, t) })
     }
+}
+
+/// A model, its gradients, and two copies of both for checks that compare; the logits of a batch
+/// and their gradients.
+fn bytes(measured: &GptConfig) -> u64 {
+    let parameters: usize = Tensors::of(measured).iter().map(Spec::len).sum();
+    let logits = WINDOWS * measured.block_size * measured.vocab_size;
+    (size_of::<f32>() * (6 * parameters + 2 * logits)) as u64
 }
 
 fn random_tokens(n: usize, v: usize) -> Vec<u32> {

@@ -141,6 +141,13 @@ pub fn exists(folder: &Path) -> bool {
     swap::current(folder).join(MODEL).is_file()
 }
 
+/// Whether there are files at `folder` but no model among them: a save would refuse to replace it.
+pub fn is_damaged(folder: &Path) -> bool {
+    let holds_files =
+        |at: &Path| std::fs::read_dir(at).is_ok_and(|mut files| files.next().is_some());
+    !exists(folder) && holds_files(&swap::current(folder))
+}
+
 /// Removes the checkpoint at `folder`; files that no checkpoint has stay, with the folder.
 pub fn remove(folder: &Path) -> Result<()> {
     swap::remove(folder)

@@ -97,23 +97,33 @@ impl<'a> Reader<'a> {
 
     /// Looks at the first bytes; how many of them are a mark and not text.
     fn beginning(&mut self, bytes: &[u8]) -> Result<usize> {
-        let utf_16 = |problem: &str| {
-            Error::data(self.name, problem)
-                .with_hint("convert it first: iconv -f UTF-16 -t UTF-8 FILE")
+        let utf = |bits: u32, because: &str| {
+            Error::data(self.name, format!("looks like UTF-{bits} ({because}), not UTF-8"))
+                .with_hint(format!("convert it first: iconv -f UTF-{bits} -t UTF-8 FILE"))
         };
-        let utf_16_mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
-        if utf_16_mark && self.damage != Damage::Keep {
-            return Err(utf_16(
-                "looks like UTF-16 (it starts with its byte order mark), not UTF-8",
-            ));
+        // The longer marks first: one of them begins with one of the shorter.
+        const MARKS: [(u32, &[u8]); 4] = [
+            (32, &[0xff, 0xfe, 0, 0]),
+            (32, &[0, 0, 0xfe, 0xff]),
+            (16, &[0xff, 0xfe]),
+            (16, &[0xfe, 0xff]),
+        ];
+        let marked = MARKS.iter().find(|(_, mark)| bytes.starts_with(mark));
+        if let Some((bits, _)) = marked.filter(|_| self.damage != Damage::Keep) {
+            return Err(utf(*bits, "it starts with its byte order mark"));
         }
         // As git does: a NUL near the beginning is no text.
         let head = &bytes[..bytes.len().min(8192)];
         let nul = head.iter().position(|&byte| byte == 0);
         if let Some(at) = nul.filter(|_| self.damage == Damage::Refuse) {
-            let nuls = |first| head.iter().skip(first).step_by(2).filter(|&&b| b == 0).count();
-            if head.len() >= 4 && nuls(0).abs_diff(nuls(1)) > head.len() / 4 {
-                return Err(utf_16("looks like UTF-16 (every other byte is 0), not UTF-8"));
+            let nuls = |first, step| {
+                head.iter().skip(first).step_by(step).filter(|&&byte| byte == 0).count()
+            };
+            if head.len() >= 8 && nuls(1, 4) + nuls(2, 4) > head.len() * 2 / 5 {
+                return Err(utf(32, "three of four bytes are 0"));
+            }
+            if head.len() >= 4 && nuls(0, 2).abs_diff(nuls(1, 2)) > head.len() / 4 {
+                return Err(utf(16, "every other byte is 0"));
             }
             return Err(Error::data(self.name, format!("is not a text: byte {at} is 0"))
                 .with_hint("is this the right file? `--tokenizer byte` takes any bytes"));

@@ -5,26 +5,28 @@ use super::settings::Settings;
 use crate::checkpoint;
 use crate::data::{DataOptions, Dataset, Input};
 use crate::error::{Error, Result};
+use crate::files;
+use std::path::Path;
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
-/// keeping. Either way in the tokens of the run's model.
+/// keeping. Either way in the tokens of the model at `checkpoint`, one of the run's. Token files
+/// that somebody removed are made anew, in memory, while the text is as long as it was.
 ///
 /// # Errors
-/// Token files that are missing, damaged, or of another tokenizer; a run without a checkpoint.
+/// Token files that are damaged or of another tokenizer, or missing as their text is.
 pub fn dataset(
     run: &Run,
+    checkpoint: &Path,
     settings: &Settings,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Dataset> {
     // Not made anew from the text: a run that started from other weights has their vocabulary.
-    let vocabulary = checkpoint::read_tokenizer(&run.model()?)?;
+    let vocabulary = checkpoint::read_tokenizer(checkpoint)?;
     if !run.data().exists() {
-        if let Some(text) = settings.text.first() {
-            let problem = format!("the tokens of {} are gone", text.display());
-            return Err(Error::data(run.data().display().to_string(), problem)
-                .with_hint("start a new run from the text, with --init-from this one"));
-        }
         let options = DataOptions { vocabulary, ..data_options(settings) };
+        if !settings.text.is_empty() {
+            return made_anew(run, checkpoint, settings, &options, progress);
+        }
         return Dataset::build(&Input::TinyShakespeare, &options, None, progress);
     }
     let mut data = Dataset { options: data_options(settings), ..Dataset::open(&run.data())? };
@@ -42,6 +44,36 @@ pub fn dataset(
     if !settings.text.is_empty() {
         data.source = Input::Paths(settings.text.clone()).name();
     }
+    Ok(data)
+}
+
+/// The data set of a run whose token files are gone, from its text.
+fn made_anew(
+    run: &Run,
+    checkpoint: &Path,
+    settings: &Settings,
+    options: &DataOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Dataset> {
+    let (paths, gone) = (&settings.text, run.data().display().to_string());
+    let text = paths[0].display();
+    let failed = |why: String| {
+        let problem = format!("the tokens of {text} are gone, and {why}");
+        Error::data(&gone, problem).with_hint(format!(
+            "start a new run from these weights: tinygpt train TEXT --init-from {}",
+            files::quoted(run.folder())
+        ))
+    };
+    // Standard input cannot be read again.
+    if let Some(path) = paths.iter().find(|path| !path.exists()) {
+        return Err(failed(format!("{} is not there", path.display())));
+    }
+    let mut data = Dataset::build(&Input::Paths(paths.clone()), options, None, progress)?;
+    let (now, then) = (data.train.len() as u64, checkpoint::read_progress(checkpoint)?);
+    if let Some(then) = then.map(|then| then.train_tokens).filter(|&then| then != now) {
+        return Err(failed(format!("it has {now} training tokens now, the run had {then}")));
+    }
+    data.notices.push(format!("{gone} is gone; the tokens were made again from {text}"));
     Ok(data)
 }
 
@@ -65,7 +97,6 @@ mod tests {
     use crate::model::{Params, Tensors};
     use crate::run::Layers;
     use crate::tokenizer::Tokenizer;
-    use std::path::Path;
     use std::sync::Arc;
 
     fn run_of(tokenizer: &Tokenizer, folder: &Path) -> (Run, Settings) {
@@ -85,7 +116,7 @@ mod tests {
         let more = Tokenizer::from_chars((32..127).map(char::from).chain("\né".chars()));
         for tokenizer in [more, Tokenizer::Byte] {
             let (run, settings) = run_of(&tokenizer, folder.path());
-            let data = dataset(&run, &settings, &mut |_, _| {}).unwrap();
+            let data = dataset(&run, &run.last(), &settings, &mut |_, _| {}).unwrap();
             assert_eq!(data.tokenizer, tokenizer);
             let mut ids = [0; 13];
             data.train.read(0, &mut ids).unwrap();
@@ -107,7 +138,7 @@ mod tests {
             };
             let input = Input::Paths(vec![text.clone()]);
             Dataset::build(&input, &options, Some(&run.data()), &mut |_, _| {}).unwrap();
-            dataset(&run, &settings, &mut |_, _| {})
+            dataset(&run, &run.last(), &settings, &mut |_, _| {})
         };
         prepared("abc").unwrap();
         let error = prepared("abcd").unwrap_err();
@@ -119,8 +150,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let text = folder.path().join("my.txt");
         let (run, mut settings) = run_of(&Tokenizer::Byte, folder.path());
-        settings.text = vec![text];
-        let error = dataset(&run, &settings, &mut |_, _| {}).unwrap_err().to_string();
-        assert!(error.contains("my.txt") && error.contains("gone"), "{error}");
+        settings.text = vec![text.clone()];
+        let open = || dataset(&run, &run.last(), &settings, &mut |_, _| {});
+        let error = open().unwrap_err().to_string();
+        assert!(error.contains("my.txt are gone") && error.contains("is not there"), "{error}");
+        std::fs::write(&text, "to be or not").unwrap();
+        let data = open().unwrap();
+        assert_eq!(data.train.len() + data.val.unwrap().len(), 12);
+        assert!(data.notices[0].contains("were made again from"), "{:?}", data.notices);
     }
 }

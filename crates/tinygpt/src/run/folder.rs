@@ -72,12 +72,14 @@ impl Run {
     /// if the folder holds other things; [`Error::Io`].
     pub fn create_at(folder: &Path, overwrite: bool) -> Result<Self> {
         Self::check_place(folder, overwrite)?;
+        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         let run = Self { folder: folder.to_owned() };
+        // Asked again under the lock: of several that start together one makes the run.
+        let _held = run.lock()?;
+        Self::check_place(folder, overwrite)?;
         if is_run(folder) {
-            run.lock()?;
             run.remove_files()?;
         }
-        fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
         files::write_whole(&run.metrics(), "")?;
         Ok(run)
     }
@@ -204,23 +206,31 @@ impl Run {
     /// # Errors
     /// [`Error::Checkpoint`] if nothing was saved yet.
     pub fn model(&self) -> Result<PathBuf> {
-        [self.best(), self.last()].into_iter().find(|at| checkpoint::exists(at)).ok_or_else(|| {
-            Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet").with_hint(
-                format!(
+        let places = [self.best(), self.last()];
+        if let Some(path) = places.iter().find(|path| checkpoint::exists(path)) {
+            return Ok(path.clone());
+        }
+        Err(match places.into_iter().find(|path| checkpoint::is_damaged(path)) {
+            Some(path) => Error::checkpoint(path, "is damaged: it has no model.safetensors")
+                .with_hint("put back a copy of that file, or start a new run"),
+            None => Error::checkpoint(&self.folder, "this run has not saved a checkpoint yet")
+                .with_hint(format!(
                     "it saves at its first evaluation, at its end, and when interrupted; if it \
                          is not training any more: tinygpt train --overwrite --out-dir {}",
                     files::quoted(&self.folder)
-                ),
-            )
+                )),
         })
     }
 
-    /// The checkpoint to go on from: the last, or the best where a kill came before the first last.
+    /// The checkpoint to go on from: the last, even one whose loading will say what it lacks, or the
+    /// best where a kill came before the first last.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if nothing was saved yet.
     pub fn newest(&self) -> Result<PathBuf> {
-        if checkpoint::exists(&self.last()) { Ok(self.last()) } else { self.model() }
+        let last = self.last();
+        let there = checkpoint::exists(&last) || checkpoint::is_damaged(&last);
+        if there { Ok(last) } else { self.model() }
     }
 
     /// Removes what a run makes but for its metrics, so that a kill on the way leaves a run.

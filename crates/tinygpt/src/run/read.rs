@@ -166,6 +166,12 @@ fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value>
             return Ok(found);
         }
         (Value::Boolean(_), _) => "true or false".into(),
+        (Value::Integer(_), Value::String(text))
+            if !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') =>
+        {
+            "a whole number below 2^63".into()
+        }
         (Value::Integer(_), _) => "a whole number, 0 or more".into(),
         (Value::Float(_), _) => "a number".into(),
         _ if key.choices.is_empty() => "a text in quotes".into(),
@@ -214,6 +220,8 @@ mod tests {
         let (error, _) = problem("n_layer = \"six\"");
         assert_eq!(error, "n_layer = \"six\": must be a whole number, 0 or more (my.toml, line 1)");
         assert!(problem("n_layer = -1").0.contains("a whole number, 0 or more"));
+        let error = typed_value("seed", "9223372036854775808").unwrap_err().to_string();
+        assert!(error.contains("must be a whole number below 2^63"), "{error}");
         assert!(problem("n_layer = 1.5").0.contains("a whole number, 0 or more"));
         assert!(problem("\ndropout = true").0.contains("must be a number (my.toml, line 2)"));
         assert!(problem("bias = 2").0.contains("must be true or false"));

@@ -7,7 +7,7 @@
 use super::event::{Ending, Event};
 use super::folder::Run;
 use super::keeper::Keeper;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::train::{Evaluation, Trainer, Watch};
 use std::ops::ControlFlow;
@@ -18,7 +18,8 @@ use std::ops::ControlFlow;
 ///
 /// # Errors
 /// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
-/// checkpoint that cannot be written.
+/// checkpoint that cannot be written, or another file at the end. Whatever else ends a run, `last/`
+/// is saved first if it can be.
 pub fn train(
     run: &Run,
     trainer: &mut Trainer,
@@ -27,6 +28,25 @@ pub fn train(
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
     let mut keeper = Keeper::open(run, trainer)?;
+    let ending = steps(&mut keeper, trainer, sample_tokens, stop, on_event);
+    if ending.is_err() && !diverged(&ending) && !diverged(&trainer.check_health()) {
+        // The error that matters is the first one.
+        let _ = keeper.save_last(trainer);
+    }
+    ending
+}
+
+fn diverged<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::NotFinite { .. }))
+}
+
+fn steps(
+    keeper: &mut Keeper,
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Ending> {
     let mut stopped = false;
     loop {
         let progress = trainer.progress();
@@ -71,8 +91,9 @@ pub fn train(
             stopped = true;
             continue;
         };
-        let kept = keeper.step(report);
-        keeper.settle(kept, false, on_event)?;
+        if let Err(error) = keeper.step(report) {
+            on_event(Event::Failed(&error));
+        }
         on_event(Event::Step(&report));
     }
 }
@@ -140,6 +161,10 @@ mod tests {
     fn trainer(train: &TrainConfig, threads: usize) -> Trainer {
         let options = DataOptions::default();
         let data = Dataset::build(&Input::TinyShakespeare, &options, None, &mut |_, _| {}).unwrap();
+        Trainer::new(gpt(train, threads), data, train.clone()).unwrap()
+    }
+
+    fn gpt(train: &TrainConfig, threads: usize) -> Gpt {
         let config = GptConfig {
             vocab_size: 65,
             block_size: 16,
@@ -149,8 +174,7 @@ mod tests {
             dropout: 0.1,
             ..GptConfig::default()
         };
-        let gpt = Gpt::new_on(config, train.seed, Cpu::new(threads, Isa::best())).unwrap();
-        Trainer::new(gpt, data, train.clone()).unwrap()
+        Gpt::new_on(config, train.seed, Cpu::new(threads, Isa::best())).unwrap()
     }
 
     fn settings() -> TrainConfig {
@@ -278,6 +302,25 @@ mod tests {
         assert!(error.to_string().contains("of step") && error.hint().is_some(), "{error}");
         checkpoint::Checkpoint::load(&run.best()).unwrap();
         checkpoint::Checkpoint::load(&run.last()).unwrap();
+    }
+
+    #[test]
+    fn a_run_whose_text_becomes_unreadable_saves_the_steps_it_has() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = Run::create(folder.path(), "run").unwrap();
+        let options = DataOptions::default();
+        let input = Input::TinyShakespeare;
+        let data = Dataset::build(&input, &options, Some(&run.data()), &mut |_, _| {}).unwrap();
+        let rarely = TrainConfig { eval_interval: 0, ..settings() };
+        let mut trainer = Trainer::new(gpt(&rarely, 1), data, rarely).unwrap();
+        let file = std::fs::File::options().write(true).open(run.data().join("train.bin")).unwrap();
+        let mut cut = |event: Event| {
+            if matches!(event, Event::Step(report) if report.iter == 4) {
+                file.set_len(8).unwrap();
+            }
+        };
+        train(&run, &mut trainer, 0, &|| false, &mut cut).unwrap_err();
+        assert_eq!(checkpoint::read_progress(&run.last()).unwrap().unwrap().step, 5);
     }
 
     #[test]

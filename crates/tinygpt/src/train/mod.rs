@@ -346,7 +346,9 @@ fn finite(what: &str, value: f32, step: u64) -> Result<()> {
         what: format!("the {what} of step {step}"),
         value,
         hint: Some(
-            "lower learning_rate or raise warmup_iters; the checkpoints are untouched".into(),
+            "lower learning_rate or weight_decay, or raise warmup_iters; the checkpoints are \
+             untouched"
+                .into(),
         ),
     })
 }

@@ -1,6 +1,6 @@
 //! What a text begins with: typed, from a file, or from standard input.
 
-use crate::{failure::Failure, out::tell};
+use crate::{failure::Failure, out::tell, progress::unless_soon};
 use clap::ArgMatches;
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -15,15 +15,24 @@ pub fn prompt(matches: &ArgMatches) -> Result<String, Failure> {
     let typed = matches.get_one::<String>("prompt").map(String::as_str);
     let file = matches.get_one::<PathBuf>("prompt-file").map(PathBuf::as_path);
     let file = file.or(typed.and_then(|text| text.strip_prefix("FILE:")).map(Path::new));
+    if file == Some(Path::new("")) {
+        return Err(
+            Failure::usage("--prompt FILE: names no file").with_hint("--prompt FILE:my.txt")
+        );
+    }
     let file = file.or((typed == Some("-")).then_some(Path::new("-")));
     match (typed, file) {
         (_, Some(path)) if path == Path::new("-") => {
             if io::stdin().is_terminal() {
                 tell("type the prompt; Ctrl-D on a line of its own ends it");
             }
+            let _heard = unless_soon("waiting for standard input".into());
             Ok(without_mark(read_all(io::stdin(), LONGEST, Path::new("standard input"))?))
         }
-        (_, Some(path)) => Ok(without_mark(read_named(path, LONGEST)?)),
+        (_, Some(path)) => {
+            let _heard = unless_soon(format!("waiting for {}", path.display()));
+            Ok(without_mark(read_named(path, LONGEST)?))
+        }
         (Some(text), None) if matches.get_flag("escape") => Ok(unescaped(text)),
         (Some(text), None) => Ok(text.into()),
         (None, None) => {

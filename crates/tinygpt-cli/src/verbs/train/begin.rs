@@ -5,7 +5,7 @@ use super::signals::Signals;
 use crate::args::{cpu, typed_settings};
 use crate::memory::check_training;
 use crate::out::tell;
-use crate::progress::{Bar, patiently};
+use crate::progress::{patiently, reading};
 use crate::{failure::Failure, trained::named_checkpoint};
 use clap::ArgMatches;
 use std::path::{Path, PathBuf};
@@ -115,10 +115,8 @@ fn read(
     if let Some(folder) = folder {
         signals.preparing(folder);
     }
-    let mut bar = Bar::new("reading the text");
-    let data = Dataset::build(&input, options, folder, &mut |done, all| bar.at(done, all));
-    bar.finish();
-    Ok((data?, room))
+    let data = reading(text, |progress| Dataset::build(&input, options, folder, progress))?;
+    Ok((data, room))
 }
 
 /// The data set in the run's own folder, where files of the user's may be.
@@ -203,6 +201,16 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let run = Run::open(Path::new(RUNS), typed)?;
     let newest = run.newest()?;
+    let best = run.best();
+    // Said now, because saving would refuse to replace it.
+    if newest != best && checkpoint::is_damaged(&best) {
+        let problem = format!("{} is damaged: it has no model.safetensors", best.display());
+        return Err(Failure::run(problem).with_hint(format!(
+            "remove {}: {} is what the run goes on from",
+            quoted(&best),
+            quoted(&newest)
+        )));
+    }
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { command_line: typed_settings(matches), ..file.clone() };
     let (written, settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
@@ -226,10 +234,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     check_training(&settings.model, settings.train.sequences_per_step())?;
     let loaded = patiently("loading the checkpoint", || resumable(&newest));
     let (params, state) = loaded.map_err(|failure| or_best(&run, &newest, failure))?;
-    let mut bar = Bar::new("reading the text");
-    let data = dataset(&run, &settings, &mut |done, all| bar.at(done, all));
-    bar.finish();
-    let data = data?;
+    let data = reading(&[], |progress| dataset(&run, &newest, &settings, progress))?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
     if written.train.eval_only {

@@ -10,10 +10,12 @@ use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
 use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use signals::Signals;
+use std::io::ErrorKind;
 use std::path::PathBuf;
+use tinygpt::checkpoint::read_progress;
 use tinygpt::files::quoted;
 use tinygpt::run::{Ending, Event};
-use tinygpt::{Error, Run};
+use tinygpt::{Error, Run, Trainer};
 
 const HELP: &str = "\
 Settings come in layers, each over the last: nanoGPT's defaults, a preset, a config file, the flags
@@ -167,20 +169,26 @@ fn train(
         },
     );
     renderer.finish();
-    let ending = ending.map_err(|error| or_resume(run, error))?;
+    let ending = ending.map_err(|error| failed(error, run, trainer))?;
     unheard.map(|()| (ending, last_sample))
 }
 
-/// The failure of a training, with a way on if all that failed was to write.
-fn or_resume(run: &Run, error: Error) -> Failure {
-    let failed_to_write = matches!(error, Error::Io { .. });
+/// Why a run ended, what of it is saved, and how to go on.
+fn failed(error: Error, run: &Run, trainer: &Trainer) -> Failure {
+    let Error::Io { source, .. } = &error else { return error.into() };
+    let full = matches!(
+        source.kind(),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge
+    );
     let failure = Failure::from(error);
-    match run.newest() {
-        Ok(checkpoint) if failed_to_write => failure.with_hint(format!(
-            "{} is as it was before; make room, then: tinygpt train --resume {}",
-            checkpoint.display(),
-            quoted(run.folder())
-        )),
-        _ => failure,
+    let Ok(checkpoint) = run.newest() else { return failure };
+    let shown = checkpoint.display();
+    let saved = read_progress(&checkpoint).ok().flatten().map(|progress| progress.step);
+    let step = trainer.progress().step;
+    if saved == Some(step) {
+        return failure.with_hint(format!("the model is saved, as of step {step}, in {shown}"));
     }
+    let first = if full { "make room" } else { "put that right" };
+    let resume = format!("tinygpt train --resume {}", quoted(run.folder()));
+    failure.with_hint(format!("{shown} is as it was before; {first}, then: {resume}"))
 }

@@ -1,5 +1,6 @@
 //! Ctrl-C and SIGTERM: before training the first ends the program and leaves nothing behind; in
-//! training it saves first, and a second one stops at once.
+//! training it saves first, and a second one stops at once. A signal that was ignored when the program
+//! started (`nohup`, a script's `&`) stays ignored.
 
 use crate::{failure::Failure, out::tell};
 use std::io::IsTerminal;
@@ -26,6 +27,8 @@ pub struct Signals(Arc<Mutex<Phase>>);
 impl Signals {
     /// Watches from now on.
     pub fn watch() -> Result<Self, Failure> {
+        #[cfg(target_os = "linux")]
+        leave_ignored();
         let phase = Arc::new(Mutex::new(Phase::Preparing(None)));
         let seen = phase.clone();
         let watching = ctrlc::set_handler(move || {
@@ -64,6 +67,19 @@ impl Signals {
     pub fn stop(&self) -> bool {
         matches!(*locked(&self.0), Phase::Stopping)
     }
+}
+
+/// Keeps out the signals that whoever started the program had it ignore, before a handler takes them.
+/// Blocked, not ignored again, which would need `unsafe`; later threads inherit it.
+#[cfg(target_os = "linux")]
+fn leave_ignored() {
+    use nix::sys::signal::{SigSet, Signal};
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let ignored = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    let signals = [Signal::SIGHUP, Signal::SIGINT, Signal::SIGTERM];
+    let kept_out = signals.into_iter().filter(|&signal| ignored >> (signal as u32 - 1) & 1 == 1);
+    let _ = kept_out.collect::<SigSet>().thread_block();
 }
 
 fn locked(phase: &Mutex<Phase>) -> MutexGuard<'_, Phase> {

@@ -36,6 +36,19 @@ fn a_file_in_utf_16_is_recognised_with_and_without_its_mark() {
 }
 
 #[test]
+fn a_file_in_utf_32_is_not_taken_for_utf_16() {
+    for mark in ["\u{feff}", ""] {
+        let chars = || mark.chars().chain("Some words\n".chars()).map(u32::from);
+        let little: Vec<u8> = chars().flat_map(u32::to_le_bytes).collect();
+        let big: Vec<u8> = chars().flat_map(u32::to_be_bytes).collect();
+        for bytes in [little, big] {
+            let error = failure(build_text(bytes, &everything_trains()));
+            assert_has(&error, &["looks like UTF-32", "iconv -f UTF-32"]);
+        }
+    }
+}
+
+#[test]
 fn a_chinese_file_in_another_encoding_is_not_read_as_garbage() {
     let gbk = [0xc4, 0xe3, 0xba, 0xc3];
     assert_has(&failure(build_text(gbk, &everything_trains())), &["0xC4 at byte 0 (line 1)"]);
