@@ -133,8 +133,9 @@ fn a_model_out_of_proportion_and_a_run_that_only_warms_up_are_noted() {
     let said = place.train("--warmup-iters 20").succeeded();
     assert!(said.out.contains("the whole run is warm-up"), "{}", said.out);
     let said = place.train("").succeeded();
-    let out = &said.out;
-    assert!(!out.contains("whole run is warm-up") && !out.contains("by heart"), "{out}");
+    assert!(said.out.contains("warmup_iters = 2, a tenth of lr_decay_iters"), "{}", said.out);
+    let said = place.train("--warmup-iters 2").succeeded();
+    assert!(!said.out.contains("warm-up") && !said.out.contains("by heart"), "{}", said.out);
 }
 
 #[test]
