@@ -97,7 +97,7 @@ fn another_text_is_measured_in_the_models_tokens() {
     assert!(message.contains("other.txt: 1 character not in the vocabulary"), "{message}");
     assert!(message.contains("'ö' at line 1, column 12"), "{message}");
     place.write("one.txt", "T");
-    assert!(place.fails(1, &["eval", "--text", "one.txt"]).contains("1 token,"));
+    assert!(place.fails(1, &["eval", "--text", "one.txt"]).contains("1 token"));
     place.write("none.txt", "");
     assert!(place.fails(1, &["eval", "--text", "none.txt"]).contains("empty"));
     assert!(place.fails(1, &["eval", "--text", "nowhere.txt"]).contains("nowhere.txt"));
