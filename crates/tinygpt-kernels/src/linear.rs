@@ -23,7 +23,8 @@ pub fn forward(
     product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
 }
 
-/// The same for one row, as in writing one token at a time: bound by reading W, so nothing is packed.
+/// The same for one row, as in writing one token at a time: bound by reading W, so nothing is
+/// packed.
 ///
 /// Sums run in another order than in [`forward`], so results differ by rounding.
 pub fn forward_one(

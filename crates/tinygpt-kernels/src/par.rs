@@ -31,8 +31,8 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// `threads` workers in all, the caller among them; 0 means as many as the process may use. Fewer
-    /// where the system starts no more.
+    /// `threads` workers in all, the caller among them; 0 means as many as the process may use.
+    /// Fewer where the system starts no more.
     pub fn new(threads: usize, isa: Isa) -> Self {
         let threads = if threads == 0 { available_threads() } else { threads };
         let pool = Pool::new(threads);

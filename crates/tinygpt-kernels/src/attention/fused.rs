@@ -42,9 +42,9 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: 
 /// `dqkv` (B, T, 3C) written; `dy` (B, T, C), `qkv` (B, T, 3C), `y` (B, T, C), `lse` (B, H, T)
 /// read.
 ///
-/// With `D[i] = dy[i] · y[i]`, which equals `Σ_j p[i, j] dp[i, j]`, a row of ds needs no other row:
+/// With `delta[i] = dy[i] · y[i]`, which equals `Σ_j p[i, j] dp[i, j]`, a row of ds needs no other:
 /// ```text
-/// ds[i, j] = p[i, j] (factor[i, j] dy[i] · v[j] - D[i]) / √D
+/// ds[i, j] = p[i, j] (factor[i, j] dy[i] · v[j] - delta[i]) / √D
 /// ```
 pub fn backward(
     cpu: &Cpu,

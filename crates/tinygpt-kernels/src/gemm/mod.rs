@@ -97,8 +97,8 @@ pub fn product(
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
     let row_unit = m.div_ceil(2 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
     let panel_unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
-    // Strips are needed where the rows of A do not lie together; every worker makes room for as many
-    // as there may be, so that none has to when it first takes a large piece.
+    // Strips are needed where the rows of A do not lie together; every worker makes room for as
+    // many as there may be, so that none has to when it first takes a large piece.
     let strips = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), k_block) };
     for block in 0..blocks {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));

@@ -72,7 +72,8 @@ pub(crate) struct Tile {
 
 /// `C (rows, cols) = start + A (rows, depth) panel (depth, width)`.
 ///
-/// Compiled once for each instruction set and called, not inlined: it is large and has many callers.
+/// Compiled once for each instruction set and called, not inlined: it is large and has many
+/// callers.
 ///
 /// # Safety
 /// `out` describes places valid for writing that nobody else uses.
@@ -237,7 +238,8 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
 /// other hyperthread) takes instruction slots rather than multipliers.
 ///
 /// # Safety
-/// `b` is valid for reading `depth` rows of V vectors; `a(k, r)` may be called for k < depth, r < R.
+/// `b` is valid for reading `depth` rows of V vectors; `a(k, r)` may be called for k < depth and
+/// r < R.
 #[inline(always)]
 unsafe fn chains<S: Simd, const R: usize, const V: usize, const UNROLL: usize>(
     s: S,

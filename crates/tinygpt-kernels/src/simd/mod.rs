@@ -4,8 +4,8 @@
 //! for each instruction set and picks one at run time; nothing needs `target-cpu`. An [`Isa`] can
 //! only be had for what the processor really has, and so can the tokens [`Avx2`] and [`Portable`].
 //!
-//! Whatever a hot loop calls must be inlined into it, or it loses the instruction set: functions say
-//! `#[inline(always)]`, and closures are small and have one caller.
+//! Whatever a hot loop calls must be inlined into it, or it loses the instruction set: functions
+//! say `#[inline(always)]`, and closures are small and have one caller.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;

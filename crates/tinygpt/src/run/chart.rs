@@ -228,8 +228,8 @@ fn chance_label(plot: &Plot, chance: f64) -> String {
 }
 
 fn legend(train: usize, val: usize) -> String {
-    // Widths are a little more than any of the fonts needs; what is left over stands behind a label,
-    // not between it and its line.
+    // Widths are a little more than any of the fonts needs; what is left over stands behind a
+    // label, not between it and its line.
     let train: &[_] = match train {
         0 => &[],
         1..=FEW => &[("train", "train", 32.0)],

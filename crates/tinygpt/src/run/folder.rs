@@ -84,8 +84,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Calls this run the latest of `runs`. Whether that worked: a run is safe without, where `runs`
-    /// cannot be written or holds something of the user's by that name.
+    /// Calls this run the latest of `runs`. Whether that worked: a run is safe without, where
+    /// `runs` cannot be written or holds something of the user's by that name.
     pub fn call_latest(&self, runs: &Path) -> bool {
         let Ok(folder) = fs::canonicalize(&self.folder) else { return false };
         let _ = fs::create_dir_all(runs);
@@ -222,8 +222,8 @@ impl Run {
         })
     }
 
-    /// The checkpoint to go on from: the last, even one whose loading will say what it lacks, or the
-    /// best where a kill came before the first last.
+    /// The checkpoint to go on from: the last, even one whose loading will say what it lacks, or
+    /// the best where a kill came before the first last.
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if nothing was saved yet.

@@ -1,6 +1,6 @@
 //! Ctrl-C and SIGTERM: before training the first ends the program and leaves nothing behind; in
-//! training it saves first, and a second one stops at once. A signal that was ignored when the program
-//! started (`nohup`, a script's `&`) stays ignored.
+//! training it saves first, and a second one stops at once. A signal that was ignored when the
+//! program started (`nohup`, a script's `&`) stays ignored.
 
 use crate::{failure::Failure, out::tell};
 use std::io::IsTerminal;
@@ -69,8 +69,8 @@ impl Signals {
     }
 }
 
-/// Keeps out the signals that whoever started the program had it ignore, before a handler takes them.
-/// Blocked, not ignored again, which would need `unsafe`; later threads inherit it.
+/// Keeps out the signals that whoever started the program had it ignore, before a handler takes
+/// them. Blocked, not ignored again, which would need `unsafe`; later threads inherit it.
 #[cfg(target_os = "linux")]
 fn leave_ignored() {
     use nix::sys::signal::{SigSet, Signal};
