@@ -5,8 +5,7 @@ use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 
 /// `y` (C) written; `q` (C), `keys` and `values` (T, C) read. The new position sees all T of
-/// them, its
-/// own key among them.
+/// them, its own key among them.
 pub fn forward(
     cpu: &Cpu,
     y: &mut [f32],

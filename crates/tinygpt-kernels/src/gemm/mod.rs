@@ -95,6 +95,7 @@ pub fn product(
     pack.resize(panels * width * k_block);
     // Rows are shared out where there are enough of them for all workers, else columns.
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
+    // A few pieces for each worker, so that none waits long for the last.
     let row_unit = m.div_ceil(2 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
     let panel_unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
     // Strips are needed where the rows of A do not lie together; every worker makes room for as

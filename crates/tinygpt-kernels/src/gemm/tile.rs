@@ -37,7 +37,7 @@ pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
 
 /// Floats of the strips of `rows` rows.
 #[inline(always)]
-pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
+const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
     rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
 }
 

@@ -20,7 +20,7 @@ pub struct RunSettings {
     pub newline: Newline,
     /// Replace bytes that are not UTF-8 instead of refusing them.
     pub lossy: bool,
-    /// Threads; 0 takes as many as the machine allows.
+    /// Threads; 0 takes as many as the process may use.
     pub threads: usize,
     /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
     pub sample_tokens: usize,
