@@ -14,7 +14,22 @@ use crate::simd::{Simd, dispatch};
 use std::ops::Range;
 
 /// Query rows in a block.
-const BLOCK: usize = 64;
+const BLOCK: usize = 72;
+/// Queries of a block that are multiplied together. What none of a group sees is left out.
+const GROUP: usize = 24;
+/// Floats between rows of scores, lest their starts fall on few lines of the cache.
+const PAD: usize = 16;
+
+/// The blocks of queries of T positions.
+fn blocks(t: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..t).step_by(BLOCK).map(move |start| start..(start + BLOCK).min(t))
+}
+
+/// How many keys the last query of `i`'s group sees, up to a whole vector.
+fn reach(block: &Range<usize>, i: usize) -> usize {
+    let last = block.start + (i - block.start) / GROUP * GROUP + GROUP;
+    last.min(block.end).next_multiple_of(PAD)
+}
 
 /// `y` (B, T, C) and `lse` (B, H, T) written; `qkv` (B, T, 3C) read. Causal.
 pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: Mask, dims: Dims) {
@@ -120,11 +135,11 @@ struct Room {
 
 impl Room {
     fn new(width: usize, (_, t, c, h): Dims) -> Self {
-        let (d, stride) = (c / h, t.next_multiple_of(width));
+        let (d, stride) = (c / h, t.next_multiple_of(width) + PAD);
         let d_padded = d.next_multiple_of(width);
         let rows = BLOCK.min(t);
         Room {
-            across: stride * d,
+            across: t.next_multiple_of(width) * d,
             along: d_padded * t,
             block: d_padded * rows,
             scores: rows * stride,
@@ -149,7 +164,21 @@ fn pack<S: Simd>(s: S, out: &mut [f32], b: Mat, depth: usize, cols: usize) {
     pack_panels(s, &mut out[..panels], b, 0..cols, depth);
 }
 
-/// `C (rows, cols) = start + A (rows, depth) B`, B in panels made for a depth of `packed_depth`.
+/// Panels of a packed operand, from row `from` of their `depth` on.
+#[derive(Clone, Copy)]
+struct Panels<'a> {
+    data: &'a [f32],
+    depth: usize,
+    from: usize,
+}
+
+impl<'a> Panels<'a> {
+    fn of(data: &'a [f32], depth: usize) -> Self {
+        Panels { data, depth, from: 0 }
+    }
+}
+
+/// `C (rows, cols) = start + A (rows, depth) B`.
 ///
 /// # Safety
 /// `c` is valid for `rows` rows of `cols` at `stride`, and nobody else uses them.
@@ -158,19 +187,99 @@ unsafe fn multiply<S: Simd>(
     s: S,
     (c, stride): (*mut f32, usize),
     a: Mat,
-    panels: &[f32],
+    b: Panels,
     (rows, depth, cols): (usize, usize, usize),
-    packed_depth: usize,
     start: Start,
 ) {
     let width = width::<S>();
     for panel in 0..cols.div_ceil(width) {
         let first = panel * width;
-        let b = &panels[first * packed_depth..][..width * depth];
+        let b = &b.data[first * b.depth + b.from * width..][..width * depth];
         // SAFETY: the caller's promise, for these columns.
         unsafe {
             let out = Tile { c: c.add(first), stride, rows, cols: width.min(cols - first) };
             column_of_tiles(s, out, Left::InPlace(a), b, start);
+        }
+    }
+}
+
+/// The scores of queries `block`: `C[i, j] = a[i] · b[j]` for the keys that a group's last query
+/// sees, up to a whole panel. What lies behind is left as it was.
+///
+/// # Safety
+/// `c` is valid for the block's rows of as many columns, and nobody else uses them.
+#[inline(always)]
+unsafe fn scores<S: Simd>(
+    s: S,
+    (c, stride): (*mut f32, usize),
+    a: Mat,
+    b: Panels,
+    block: &Range<usize>,
+) {
+    let width = width::<S>();
+    for first in (0..block.end).step_by(width) {
+        // No query before `first` sees a key of this panel.
+        let skip = first.saturating_sub(block.start) / GROUP * GROUP;
+        let panel = Panels { data: &b.data[first * b.depth..], ..b };
+        // SAFETY: the caller's promise, for these rows and columns.
+        unsafe {
+            let c = c.add(skip * stride + first);
+            let size = (block.len() - skip, b.depth, width);
+            multiply(s, (c, stride), a.from_row(skip), panel, size, Start::Zero);
+        }
+    }
+}
+
+/// `C[i] = Σ_j p[i, j] b[j]` over the keys j that query i of the block sees.
+///
+/// # Safety
+/// `c` is valid for the block's rows of `d` columns, and nobody else uses them.
+#[inline(always)]
+unsafe fn sum_over_keys<S: Simd>(
+    s: S,
+    (c, stride): (*mut f32, usize),
+    p: Mat,
+    b: Panels,
+    block: &Range<usize>,
+    d: usize,
+) {
+    for row in (0..block.len()).step_by(GROUP) {
+        let rows = GROUP.min(block.len() - row);
+        // SAFETY: the caller's promise, for these rows.
+        unsafe {
+            let c = (c.add(row * stride), stride);
+            let size = (rows, block.start + row + rows, d);
+            multiply(s, c, p.from_row(row), b, size, Start::Zero);
+        }
+    }
+}
+
+/// `C[j] += Σ_i p[i, j] b[i]` over the queries i of the block that see key j.
+///
+/// # Safety
+/// `c` is valid for a row of `d` columns for every key up to the block's end, and nobody else uses
+/// them.
+#[inline(always)]
+unsafe fn sum_over_queries<S: Simd>(
+    s: S,
+    (c, stride): (*mut f32, usize),
+    p: Mat,
+    b: Panels,
+    block: &Range<usize>,
+    d: usize,
+) {
+    let (before, rows) = (block.start, block.len());
+    // SAFETY: the caller's promise, for the keys before the block, which all its queries see, ...
+    unsafe {
+        multiply(s, (c, stride), p.transposed(), b, (before, rows, d), Start::Add);
+    }
+    for from in (0..rows).step_by(GROUP) {
+        let p = p.from_row(from).transposed().from_row(before + from);
+        let size = (GROUP.min(rows - from), rows - from, d);
+        // SAFETY: ... and for a group of those in it.
+        unsafe {
+            let c = (c.add((before + from) * stride), stride);
+            multiply(s, c, p, Panels { from, ..b }, size, Start::Add);
         }
     }
 }
@@ -185,69 +294,70 @@ fn forward_head<S: Simd>(s: S, y: Shared<f32>, lse: &mut [f32], scratch: &mut [f
     pack(s, keys, head.rows(0, 1).transposed(), d, t); //                        (D, T)
     pack(s, values, head.rows(0, 2), t, d); //                                   (T, D)
     let scale = 1.0 / (d as f32).sqrt();
-    for i0 in (0..t).step_by(BLOCK) {
-        let i1 = (i0 + BLOCK).min(t);
-        let q = head.rows(i0, 0);
-        let seen = i1.next_multiple_of(width::<S>());
-        // SAFETY: `p` has BLOCK rows of `stride` >= `seen`; y's rows of this head are this
-        // worker's.
+    let mut inverse = [0.0; BLOCK];
+    for block in blocks(t) {
+        let i0 = block.start;
+        // SAFETY: `p` has BLOCK rows of `stride`, which is T up to a whole panel or more.
         unsafe {
-            multiply(s, (p.as_mut_ptr(), room.stride), q, keys, (i1 - i0, d, seen), d, Start::Zero);
+            let p = (p.as_mut_ptr(), room.stride);
+            scores(s, p, head.rows(i0, 0), Panels::of(keys, d), &block);
         }
-        for i in i0..i1 {
-            let row = &mut p[(i - i0) * room.stride..][..seen];
-            lse[i] = softmax(s, row, i + 1, scale);
-            if !head.dropout.is_none() {
+        for i in block.clone() {
+            let row = &mut p[(i - i0) * room.stride..][..reach(&block, i)];
+            let masked = !head.dropout.is_none();
+            if masked {
                 dropout::factors(s, factors, &head.dropout, head.index * t + i, i + 1);
-                scale_row(s, &mut row[..i + 1], factors);
             }
+            let (max, sum) = exponentials(s, row, masked.then_some(&*factors), i + 1, scale);
+            (lse[i], inverse[i - i0]) = (max * scale + sum.ln(), 1.0 / sum);
         }
         let p = Mat::rows(p, room.stride);
         // SAFETY: these rows and columns of y belong to this (batch, head).
         unsafe {
             let to = y.ptr().add(head.at(i0, 0, 1));
-            multiply(s, (to, c), p, values, (i1 - i0, i1, d), t, Start::Zero);
+            sum_over_keys(s, (to, c), p, Panels::of(values, t), &block, d);
+        }
+        for i in block.clone() {
+            let at = head.at(i, 0, 1);
+            // SAFETY: as above.
+            let row = unsafe { y.slice(at..at + d) };
+            row.iter_mut().for_each(|y| *y *= inverse[i - i0]);
         }
     }
 }
 
-/// Softmax of `scale * row` over its first `n` elements; the others become 0. Returns the
-/// log-sum-exp.
+/// `e^(scale (row - max))` of the first `n` elements of a row of scores, times their factors if
+/// there are any; the others become 0. Returns the largest score and the sum before the factors,
+/// by which the softmax is still to be divided.
 #[inline(always)]
-fn softmax<S: Simd>(s: S, row: &mut [f32], n: usize, scale: f32) -> f32 {
-    let whole = n / S::LANES * S::LANES;
-    let mut most = s.splat(f32::NEG_INFINITY);
-    for at in (0..whole).step_by(S::LANES) {
-        most = s.max(most, s.load(&row[at..]));
-    }
-    let mut max = s.largest(most);
-    for x in &row[whole..n] {
-        max = if *x > max { *x } else { max };
-    }
-    // One vector past `whole` is computed too, its lanes past n set to minus infinity first.
+fn exponentials<S: Simd>(
+    s: S,
+    row: &mut [f32],
+    factors: Option<&[f32]>,
+    n: usize,
+    scale: f32,
+) -> (f32, f32) {
+    // One vector more than there are whole ones is computed, its lanes past n minus infinity.
     let end = n.next_multiple_of(S::LANES);
     row[n..end].fill(f32::NEG_INFINITY);
+    row[end..].fill(0.0);
+    let row = &mut row[..end];
+    let mut most = [s.splat(f32::NEG_INFINITY); 4];
+    for four in row.chunks(4 * S::LANES) {
+        for (most, x) in most.iter_mut().zip(four.chunks_exact(S::LANES)) {
+            *most = s.max(*most, s.load(x));
+        }
+    }
+    let [a, b, c, d] = most;
+    let max = s.largest(s.max(s.max(a, b), s.max(c, d)));
     let (mut sum, f, m) = (s.splat(0.0), s.splat(scale), s.splat(-max * scale));
     for at in (0..end).step_by(S::LANES) {
         let e = exp(s, s.mul_add(s.load(&row[at..]), f, m));
-        s.store(&mut row[at..], e);
         sum = s.add(sum, e);
+        let e = factors.map_or(e, |factors| s.mul(e, s.load(&factors[at..])));
+        s.store(&mut row[at..], e);
     }
-    let total = s.sum(sum);
-    let inverse = s.splat(1.0 / total);
-    for at in (0..end).step_by(S::LANES) {
-        let p = s.mul(s.load(&row[at..]), inverse);
-        s.store(&mut row[at..], p);
-    }
-    row[end..].fill(0.0);
-    max * scale + total.ln()
-}
-
-#[inline(always)]
-fn scale_row<S: Simd>(_: S, row: &mut [f32], factors: &[f32]) {
-    for (x, factor) in row.iter_mut().zip(factors) {
-        *x *= factor;
-    }
+    (max, s.sum(sum))
 }
 
 #[inline(always)]
@@ -279,20 +389,22 @@ fn backward_head<S: Simd>(
             unsafe { dqkv.slice(at..at + d) }.fill(0.0);
         }
     }
-    for i0 in (0..t).step_by(BLOCK) {
-        let i1 = (i0 + BLOCK).min(t);
-        let (rows, seen) = (i1 - i0, i1.next_multiple_of(width::<S>()));
+    for block in blocks(t) {
+        let (i0, rows) = (block.start, block.len());
         let (q, dy_block) = (head.rows(i0, 0), Mat::rows(&dy[head.at(i0, 0, 1)..], c));
         pack(s, queries, q, rows, d);
         pack(s, dys, dy_block, rows, d);
-        // SAFETY: `p` and `ds` have BLOCK rows of `stride` >= `seen`.
+        // SAFETY: `p` and `ds` have BLOCK rows of `stride`, which is T up to a whole panel or more.
         unsafe {
             let (p, ds) = ((p.as_mut_ptr(), room.stride), (ds.as_mut_ptr(), room.stride));
-            multiply(s, p, q, keys_across, (rows, d, seen), d, Start::Zero);
-            multiply(s, ds, dy_block, values_across, (rows, d, seen), d, Start::Zero);
+            scores(s, p, q, Panels::of(keys_across, d), &block);
+            scores(s, ds, dy_block, Panels::of(values_across, d), &block);
         }
-        for i in i0..i1 {
-            let at = (i - i0) * room.stride;
+        for i in block.clone() {
+            // Nobody has looked at y in this pass yet.
+            let ahead = y.as_ptr().wrapping_add(head.at(i + 2, 0, 1));
+            (0..d).step_by(16).for_each(|at| s.prefetch(ahead.wrapping_add(at)));
+            let (at, seen) = ((i - i0) * room.stride, reach(&block, i));
             let (p, ds) = (&mut p[at..at + seen], &mut ds[at..at + seen]);
             backward_row(s, p, ds, factors, (dy, y, lse), head, i);
         }
@@ -300,9 +412,9 @@ fn backward_head<S: Simd>(
         // SAFETY: these rows and columns of dqkv belong to this (batch, head).
         unsafe {
             let to = |i, part| (dqkv.ptr().add(head.at(i, part, 3)), 3 * c);
-            multiply(s, to(i0, 0), ds, keys, (rows, i1, d), t, Start::Zero);
-            multiply(s, to(0, 1), ds.transposed(), queries, (i1, rows, d), rows, Start::Add);
-            multiply(s, to(0, 2), p.transposed(), dys, (i1, rows, d), rows, Start::Add);
+            sum_over_keys(s, to(i0, 0), ds, Panels::of(keys, t), &block, d);
+            sum_over_queries(s, to(0, 1), ds, Panels::of(queries, rows), &block, d);
+            sum_over_queries(s, to(0, 2), p, Panels::of(dys, rows), &block, d);
         }
     }
 }

@@ -37,6 +37,12 @@ impl<'a> Mat<'a> {
         Self { row: self.col, col: self.row, ..self }
     }
 
+    /// The same without its first `rows` rows.
+    #[inline(always)]
+    pub(crate) fn from_row(self, rows: usize) -> Self {
+        Self { data: &self.data[rows * self.row..], ..self }
+    }
+
     #[inline(always)]
     fn assert_holds(&self, rows: usize, cols: usize) {
         if rows == 0 || cols == 0 {
