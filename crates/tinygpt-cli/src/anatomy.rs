@@ -229,7 +229,7 @@ const ACTIVATIONS: &[Activation] = &[
     array("  mid", "(B, T, C)", PER_BLOCK, "x + projection of y"),
     array("  ln_2", "(B, T, C)", PER_BLOCK, "mid, normalised"),
     array("  fc", "(B, T, 4C)", PER_BLOCK, "the MLP's hidden layer"),
-    array("  gelu", "(B, T, 4C)", PER_BLOCK, "after the non-linearity"),
+    array("  gelu", "(B, T, 4C)", 1, "after the non-linearity"),
     array("  x", "(B, T, C)", PER_BLOCK, "mid + projection of gelu"),
     array("ln_f", "(B, T, C)", 1, "x, normalised"),
     array("logits", "(B, T, V)", 1, "a score for every token"),

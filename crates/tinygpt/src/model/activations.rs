@@ -16,6 +16,8 @@ pub struct Activations {
     pub h: Vec<BlockActivations>,
     /// (B, T, C): the output of a block's two branches before they join the stream.
     pub branch: Buffer,
+    /// (B, T, 4C): after a block's non-linearity, whichever it is.
+    pub gelu: Buffer,
     /// (B, T, C)
     pub ln_f: Buffer,
     /// (B, T, 2)
@@ -49,10 +51,8 @@ pub struct BlockActivations {
     pub ln_2: Buffer,
     /// (B, T, 2)
     pub ln_2_stat: Buffer,
-    /// (B, T, 4C)
+    /// (B, T, 4C): before the non-linearity; the backward leaves what comes after it.
     pub fc: Buffer,
-    /// (B, T, 4C): after the non-linearity, whichever it is.
-    pub gelu: Buffer,
 }
 
 /// Gradients of activations: few, because each is used up before the next is made.
@@ -112,10 +112,9 @@ impl Activations {
             for buffer in [&mut h.ln_1_stat, &mut h.ln_2_stat] {
                 visit(buffer, 2);
             }
-            for buffer in [&mut h.fc, &mut h.gelu] {
-                visit(buffer, 4 * c);
-            }
+            visit(&mut h.fc, 4 * c);
         }
+        visit(&mut self.gelu, 4 * c);
         for buffer in [&mut self.branch, &mut self.ln_f] {
             visit(buffer, c);
         }

@@ -1,7 +1,7 @@
 //! The forward pass. Its mirror is `backward.rs`: the same lines, from last to first.
 
 use super::{Dropout, Gpt};
-use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
+use tinygpt_kernels::{cross_entropy, dropout, embedding, layernorm, linear};
 
 /// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T).
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
@@ -16,7 +16,8 @@ pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, u
     for l in 0..config.n_layer {
         let w = params.block(l);
         let (x, next) = a.x.split_at_mut(l + 1);
-        let (x, next, branch, a) = (&x[l], &mut next[0], &mut a.branch, &mut a.h[l]);
+        let (x, next, branch, gelu) = (&x[l], &mut next[0], &mut a.branch, &mut a.gelu);
+        let a = &mut a.h[l];
 
         // attention: x + c_proj(attend(c_attn(ln_1(x))))
         layernorm::forward(
@@ -39,12 +40,12 @@ pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, u
         layernorm::forward(
             cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (n, c),
         ); //                                                                               (B, T, C)
-        linear::forward(
-            cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (n, c, 4 * c),
+        linear::forward_activation(
+            cpu, gelu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias,
+            config.activation.into(), (n, c, 4 * c),
         ); //                                                                               (B, T, 4C)
-        activation::forward(cpu, &mut a.gelu, &a.fc, config.activation.into()); //          (B, T, 4C)
         linear::forward(
-            cpu, branch, &a.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (n, 4 * c, c),
+            cpu, branch, gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (n, 4 * c, c),
         ); //                                                                               (B, T, C)
         dropout::forward_residual(
             cpu, next, &a.mid, branch, drop.mlp_branch(l), (n, c),

@@ -72,7 +72,8 @@ impl Cache {
         for l in 0..config.n_layer {
             let w = params.block(l);
             let (x, next) = a.x.split_at_mut(l + 1);
-            let (x, next, branch, a) = (&x[l], &mut next[0], &mut a.branch, &mut a.h[l]);
+            let (x, next, branch, gelu) = (&x[l], &mut next[0], &mut a.branch, &mut a.gelu);
+            let a = &mut a.h[l];
             let (keys, values) = (&mut self.keys[l][..t * c], &mut self.values[l][..t * c]);
 
             // attention: x + c_proj(attend(c_attn(ln_1(x))))
@@ -97,9 +98,9 @@ impl Cache {
             linear::forward_one(
                 cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (c, 4 * c),
             ); //                                                                            (4C)
-            activation::forward(cpu, &mut a.gelu, &a.fc, config.activation.into()); //       (4C)
+            activation::forward(cpu, gelu, &a.fc, config.activation.into()); //              (4C)
             linear::forward_one(
-                cpu, branch, &a.gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (4 * c, c),
+                cpu, branch, gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (4 * c, c),
             ); //                                                                            (C)
             sum(next, &a.mid, branch); //                                                    (C)
         }
