@@ -1,5 +1,4 @@
-//! The MLP's non-linearity: exact GELU, GELU by tanh, SiLU. Training computes it in the ends of the
-//! products before and after it (`linear.rs`).
+//! The MLP's non-linearity: exact GELU, GELU by tanh, SiLU.
 //!
 //! Derivation: `docs/math/gelu.md`. Sources: Hendrycks and Gimpel, "Gaussian error linear units"
 //! (2016); Elfwing et al. (2018) for SiLU.
@@ -36,22 +35,34 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], x: &[f32], kind: Kind) {
     });
 }
 
-/// One worker's part of [`forward`], which ends a product as well.
 #[inline(always)]
-pub(crate) fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
+fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
     let whole = x.len() / S::LANES * S::LANES;
     for at in (0..whole).step_by(S::LANES) {
         let x = s.load(&x[at..]);
         s.store(&mut y[at..], value_and_slope(s, x, kind).0);
     }
-    if whole < x.len() {
-        s.store_part(&mut y[whole..], value_and_slope(s, s.load_part(&x[whole..]), kind).0);
-    }
+    s.store_part(&mut y[whole..], value_and_slope(s, s.load_part(&x[whole..]), kind).0);
 }
 
-/// `dx[i] *= f'(x[i])`, and x becomes f(x), which the same exponential gives.
+/// In place, dy becoming dx: `dx[i] = dy[i] f'(x[i])`, and x becomes f(x).
+///
+/// The slope needs the same exponential, so f(x) costs nothing here and need not be kept for the
+/// gradient of the weight that it goes through. `dx` holds dy and is written; `x` read and written.
+pub fn backward(cpu: &Cpu, dx: &mut [f32], x: &mut [f32], kind: Kind) {
+    assert_eq!(dx.len(), x.len());
+    let isa = cpu.isa();
+    let (n, dx, x) = (x.len(), Shared::of(dx), Shared::of(x));
+    cpu.run_for(n, |worker| {
+        let part = worker.part(n, 16);
+        // SAFETY: this worker alone has this part of both.
+        let (dx, x) = unsafe { (dx.slice(part.clone()), x.slice(part)) };
+        dispatch!(isa, backward_part, dx: &mut [f32], x: &mut [f32], kind: Kind);
+    });
+}
+
 #[inline(always)]
-pub(crate) fn backward_part<S: Simd>(s: S, dx: &mut [f32], x: &mut [f32], kind: Kind) {
+fn backward_part<S: Simd>(s: S, dx: &mut [f32], x: &mut [f32], kind: Kind) {
     let whole = x.len() / S::LANES * S::LANES;
     for at in (0..whole).step_by(S::LANES) {
         let (value, slope) = value_and_slope(s, s.load(&x[at..]), kind);
@@ -59,12 +70,10 @@ pub(crate) fn backward_part<S: Simd>(s: S, dx: &mut [f32], x: &mut [f32], kind: 
         s.store(&mut dx[at..], product);
         s.store(&mut x[at..], value);
     }
-    if whole < x.len() {
-        let (value, slope) = value_and_slope(s, s.load_part(&x[whole..]), kind);
-        let product = s.mul(s.load_part(&dx[whole..]), slope);
-        s.store_part(&mut dx[whole..], product);
-        s.store_part(&mut x[whole..], value);
-    }
+    let (value, slope) = value_and_slope(s, s.load_part(&x[whole..]), kind);
+    let product = s.mul(s.load_part(&dx[whole..]), slope);
+    s.store_part(&mut dx[whole..], product);
+    s.store_part(&mut x[whole..], value);
 }
 
 /// `(f(x), f'(x))`; what the caller leaves unused is not computed.
@@ -94,7 +103,7 @@ fn value_and_slope<S: Simd>(s: S, x: S::F, kind: Kind) -> (S::F, S::F) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::{self, on_every_isa, random};
+    use crate::reference::{self, assert_close, numeric_gradient, on_every_isa, random};
 
     const KINDS: [Kind; 3] = [Kind::Gelu, Kind::GeluTanh, Kind::Silu];
 
@@ -111,6 +120,20 @@ mod tests {
                         assert!(error <= 5e-7 * x.abs() as f64, "{kind:?}({x}) = {y}, not {exact}");
                     }
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn backward_matches_finite_differences_and_leaves_the_activation() {
+        on_every_isa(|cpu| {
+            for kind in KINDS {
+                let (x, dy) = (random(1, 61), random(2, 61));
+                let (mut dx, mut y) = (dy.clone(), x.clone());
+                backward(cpu, &mut dx, &mut y, kind);
+                assert_close(&y, &reference::activation(&x, kind), 1e-6);
+                let loss = |x: &[f32]| reference::dot(&reference::activation(x, kind), &dy);
+                assert_close(&dx, &numeric_gradient(&x, loss), 1e-5);
             }
         });
     }

@@ -2,8 +2,7 @@
 //!
 //! Derivation: `docs/math/linear.md`.
 
-use crate::activation::Kind;
-use crate::gemm::{End, Mat, Start, product, product_then};
+use crate::gemm::{Mat, Start, product};
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 use crate::sum::add_rows;
@@ -22,28 +21,6 @@ pub fn forward(
 ) {
     let start = b.map_or(Start::Zero, Start::Bias);
     product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
-}
-
-/// A layer and the activation after it:
-/// ```text
-/// z[n, o] = b[o] + Σ_i x[n, i] w[o, i]
-/// y[n, o] = f(z[n, o])
-/// ```
-/// `y`, `z` (N, O) written; `x` (N, I), `w` (O, I), `b` (O) read.
-pub fn forward_activation(
-    cpu: &Cpu,
-    y: &mut [f32],
-    z: &mut [f32],
-    x: &[f32],
-    w: &[f32],
-    b: Option<&[f32]>,
-    kind: Kind,
-    (n, i, o): (usize, usize, usize),
-) {
-    let start = b.map_or(Start::Zero, Start::Bias);
-    let end = End::Activate(kind, Shared::of(y));
-    let (x, w) = (Mat::rows(x, i), Mat::rows(w, i).transposed());
-    product_then(cpu, z, x, w, (n, i, o), start, end);
 }
 
 /// The same for one row, as in writing one token at a time: bound by reading W, so nothing is
@@ -119,35 +96,23 @@ pub fn backward(
     w: &[f32],
     (n, i, o): (usize, usize, usize),
 ) {
-    product(cpu, dx, Mat::rows(dy, o), Mat::rows(w, i), (n, o, i), Start::Zero);
+    backward_input(cpu, dx, dy, w, (n, i, o));
     backward_params(cpu, dw, db, dy, x, (n, i, o));
 }
 
-/// Of a layer whose input is `f(z)`:
-/// ```text
-/// dz[n, i]  = f'(z[n, i]) Σ_o dy[n, o] w[o, i]
-/// dw[o, i] += Σ_n dy[n, o] f(z[n, i])
-/// db[o]    += Σ_n dy[n, o]
-/// ```
-/// `dz` (N, I) written; `dw` (O, I) and `db` (O) added to; `dy` (N, O), `w` (O, I) read. `z` (N, I)
-/// becomes f(z): the slope needs the same exponential, so f(z) need not be kept for here.
-pub fn backward_activation(
+/// The first line of [`backward`]. `dx` (N, I) written; `dy` (N, O), `w` (O, I) read.
+pub fn backward_input(
     cpu: &Cpu,
-    dz: &mut [f32],
-    dw: &mut [f32],
-    db: Option<&mut [f32]>,
+    dx: &mut [f32],
     dy: &[f32],
-    z: &mut [f32],
     w: &[f32],
-    kind: Kind,
     (n, i, o): (usize, usize, usize),
 ) {
-    let end = End::Slope(kind, Shared::of(z));
-    product_then(cpu, dz, Mat::rows(dy, o), Mat::rows(w, i), (n, o, i), Start::Zero, end);
-    backward_params(cpu, dw, db, dy, z, (n, i, o));
+    product(cpu, dx, Mat::rows(dy, o), Mat::rows(w, i), (n, o, i), Start::Zero);
 }
 
-fn backward_params(
+/// Its other lines. `dw` (O, I) and `db` (O) added to; `dy` (N, O), `x` (N, I) read.
+pub fn backward_params(
     cpu: &Cpu,
     dw: &mut [f32],
     db: Option<&mut [f32]>,
@@ -201,63 +166,6 @@ mod tests {
             let plus_one = |g: Vec<f64>| g.iter().map(|g| g + 1.0).collect::<Vec<_>>();
             assert_close(&dw, &plus_one(numeric_gradient(&w, |w| loss(&x, w, &b))), 1e-5);
             assert_close(&db, &plus_one(numeric_gradient(&b, |b| loss(&x, &w, b))), 1e-5);
-        });
-    }
-
-    const KINDS: [Kind; 3] = [Kind::Gelu, Kind::GeluTanh, Kind::Silu];
-
-    #[test]
-    fn forward_activation_is_the_layer_and_then_the_activation() {
-        on_every_isa(|cpu| {
-            for (n, i, o) in [(1, 1, 1), (5, 7, 9), (101, 900, 37), (4, 33, 65)] {
-                let (x, w, b) = (random(1, n * i), random(2, o * i), random(3, o));
-                for kind in KINDS {
-                    let (mut y, mut z) = (vec![f32::NAN; n * o], vec![f32::NAN; n * o]);
-                    forward_activation(cpu, &mut y, &mut z, &x, &w, Some(&b), kind, (n, i, o));
-                    let (mut expected, mut plain) = (vec![0.0; n * o], vec![0.0; n * o]);
-                    forward(cpu, &mut plain, &x, &w, Some(&b), (n, i, o));
-                    crate::activation::forward(cpu, &mut expected, &plain, kind);
-                    assert_eq!((z, y), (plain, expected), "{kind:?} {:?}", (n, i, o));
-                }
-            }
-        });
-    }
-
-    #[test]
-    fn backward_activation_matches_finite_differences_and_leaves_the_activation() {
-        on_every_isa(|cpu| {
-            let (n, i, o) = (5, 19, 11);
-            let (z, w, b, dy) =
-                (random(1, n * i), random(2, o * i), random(3, o), random(4, n * o));
-            for kind in KINDS {
-                let mut after = z.clone();
-                let (mut dz, mut dw, mut db) =
-                    (vec![f32::NAN; n * i], vec![0.0; o * i], vec![0.0; o]);
-                let bias = Some(&mut db[..]);
-                backward_activation(
-                    cpu,
-                    &mut dz,
-                    &mut dw,
-                    bias,
-                    &dy,
-                    &mut after,
-                    &w,
-                    kind,
-                    (n, i, o),
-                );
-                let loss = |z: &[f32], w: &[f32], b: &[f32]| -> f64 {
-                    let x = reference::activation(z, kind);
-                    let y = |row: usize, col: usize| {
-                        let terms = (0..i).map(|k| x[row * i + k] * w[col * i + k] as f64);
-                        b[col] as f64 + terms.sum::<f64>()
-                    };
-                    (0..n * o).map(|at| dy[at] as f64 * y(at / o, at % o)).sum()
-                };
-                assert_close(&dz, &numeric_gradient(&z, |z| loss(z, &w, &b)), 1e-5);
-                assert_close(&after, &reference::activation(&z, kind), 1e-6);
-                assert_close(&dw, &numeric_gradient(&w, |w| loss(&z, w, &b)), 1e-5);
-                assert_close(&db, &numeric_gradient(&b, |b| loss(&z, &w, b)), 1e-5);
-            }
         });
     }
 }

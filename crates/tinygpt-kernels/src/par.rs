@@ -153,10 +153,6 @@ impl<'a> Shared<'a, f32> {
         Self { ptr: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// # Safety
     /// No other worker reads or writes any place of `range` while the result lives.
     #[allow(clippy::mut_from_ref, reason = "the point of this type; see its safety section")]

@@ -11,7 +11,6 @@
 mod tile;
 mod pack;
 
-use crate::activation::{self, Kind};
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 pub(crate) use pack::pack_panels;
@@ -70,25 +69,11 @@ pub enum Start<'a> {
     Add,
 }
 
-/// What becomes of an element when its chain is over, while it is still in the cache.
-#[derive(Clone, Copy)]
-pub(crate) enum End<'a> {
-    /// It stays.
-    Keep,
-    /// `out = f(c)`, for `out` laid out as C.
-    Activate(Kind, Shared<'a, f32>),
-    /// `c *= f'(z)`, and `z`, laid out as C, becomes `f(z)`.
-    Slope(Kind, Shared<'a, f32>),
-}
-
 /// Most of k in one block: a panel of B is then read from L2, which keeps up, and C is not read and
 /// written more often than need be.
 const K_BLOCK: usize = 768;
 /// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
-/// Columns to which an [`End`] is done together: in shorter pieces of rows, which start a power of
-/// two apart, loads wait for stores that only look as if they went to the same place.
-const FINISHED_TOGETHER: usize = 128;
 /// Most panels of B that are packed together, so that reading goes along its rows.
 const PANELS_TOGETHER: usize = 12;
 
@@ -98,30 +83,14 @@ pub fn product(
     c: &mut [f32],
     a: Mat,
     b: Mat,
-    dims: (usize, usize, usize),
-    start: Start,
-) {
-    product_then(cpu, c, a, b, dims, start, End::Keep);
-}
-
-/// The same, with `end` done to each element.
-pub(crate) fn product_then(
-    cpu: &Cpu,
-    c: &mut [f32],
-    a: Mat,
-    b: Mat,
     (m, k, n): (usize, usize, usize),
     start: Start,
-    end: End,
 ) {
     assert_eq!(Some(c.len()), m.checked_mul(n), "C is {m} x {n}");
     a.assert_holds(m, k);
     b.assert_holds(k, n);
     if let Start::Bias(bias) = start {
         assert_eq!(bias.len(), n, "one bias a column");
-    }
-    if let End::Activate(_, other) | End::Slope(_, other) = end {
-        assert_eq!(other.len(), c.len(), "laid out as C");
     }
     let isa = cpu.isa();
     let width = tile_width(isa);
@@ -133,7 +102,7 @@ pub(crate) fn product_then(
     // Rows are shared out where there are enough of them for all workers, else columns.
     let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
     // A few pieces for each worker, so that none waits long for the last.
-    let row_unit = m.div_ceil(2 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
+    let row_unit = m.div_ceil(8 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
     let panel_unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
     // Strips are needed where the rows of A do not lie together; every worker makes room for as
     // many as there may be, so that none has to when it first takes a large piece.
@@ -141,7 +110,6 @@ pub(crate) fn product_then(
     for block in 0..blocks {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
-        let end = if block + 1 == blocks { end } else { End::Keep };
         let depth = k1 - k0;
         let packed = Shared::of(&mut pack[..panels * width * depth]);
         let b = Mat { data: &b.data[(k0 * b.row).min(b.data.len())..], ..b };
@@ -166,7 +134,7 @@ pub(crate) fn product_then(
             let scratch = worker.scratch(strips);
             while let Some(part) = turns.take(size, unit) {
                 let (rows, cols) = if by_rows { (part, 0..n) } else { (0..m, part) };
-                let job = Job { a, packed, depth, n, start, end, rows, cols };
+                let job = Job { a, packed, depth, n, start, rows, cols };
                 dispatch!(isa, multiply, out: Shared<'_, f32>, scratch: &mut [f32], job: Job<'_>);
             }
         });
@@ -180,7 +148,6 @@ struct Job<'a> {
     depth: usize,
     n: usize,
     start: Start<'a>,
-    end: End<'a>,
     rows: std::ops::Range<usize>,
     cols: std::ops::Range<usize>,
 }
@@ -199,7 +166,6 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
             Left::Strips(scratch)
         };
         let mut c0 = job.cols.start;
-        let mut done = c0;
         while c0 < job.cols.end {
             let c1 = (c0 + width).min(n);
             let panel = &packed[c0 / width * width * depth..][..width * depth];
@@ -207,51 +173,15 @@ fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
                 Start::Bias(bias) => Start::Bias(&bias[c0..c1]),
                 other => other,
             };
-            let at = r0 * n + c0;
-            // SAFETY: this worker alone has these rows and columns of C and of what is laid out as
-            // C, which `product_then` checked.
+            // SAFETY: this worker alone has these rows and columns of C, which `product` checked.
             unsafe {
-                let out = Tile { c: c.ptr().add(at), stride: n, rows: r1 - r0, cols: c1 - c0 };
+                let out =
+                    Tile { c: c.ptr().add(r0 * n + c0), stride: n, rows: r1 - r0, cols: c1 - c0 };
                 column_of_tiles(s, out, block, panel, start);
             }
             c0 = c1;
-            if c0 - done >= FINISHED_TOGETHER || c0 >= job.cols.end {
-                // SAFETY: as above.
-                unsafe { finish(s, job.end, c, r0 * n + done, n, (r1 - r0, c0 - done)) };
-                done = c0;
-            }
         }
         r0 = r1;
-    }
-}
-
-/// Does `end` to the `rows` x `cols` of C that begin at `at`.
-///
-/// # Safety
-/// Nobody else uses that part of C or of what is laid out as C.
-#[inline(always)]
-unsafe fn finish<S: Simd>(
-    s: S,
-    end: End,
-    c: Shared<f32>,
-    at: usize,
-    n: usize,
-    (rows, cols): (usize, usize),
-) {
-    for row in 0..rows {
-        let part = at + row * n..at + row * n + cols;
-        // SAFETY: the caller's promise.
-        unsafe {
-            match end {
-                End::Keep => return,
-                End::Activate(kind, y) => {
-                    activation::forward_part(s, y.slice(part.clone()), c.slice(part), kind);
-                }
-                End::Slope(kind, z) => {
-                    activation::backward_part(s, c.slice(part.clone()), z.slice(part), kind);
-                }
-            }
-        }
     }
 }
 

@@ -87,6 +87,10 @@ pub(super) fn pack_strips<S: Simd>(
     let (step, strip) = (tile_rows::<S>(), strip_len::<S>(depth));
     for k in 0..depth {
         let column = &a.data[k * a.col..][..rows.end];
+        let ahead = column.as_ptr().wrapping_add(AHEAD * a.col);
+        for at in rows.clone().step_by(16) {
+            s.prefetch(ahead.wrapping_add(at));
+        }
         let (mut at, mut to) = (rows.start, k * step);
         while at + S::LANES <= rows.end {
             // A whole vector is one move; what it has too many, the next k overwrites.

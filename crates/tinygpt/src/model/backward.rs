@@ -1,7 +1,7 @@
 //! The backward pass. Its mirror is `forward.rs`: the same lines, from last to first.
 
 use super::{Dropout, Gpt};
-use tinygpt_kernels::{cross_entropy, dropout, embedding, layernorm, linear};
+use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
 
 /// Adds to `gpt.grads` the gradient of `scale` times the sum of losses that the forward pass over
 /// the same `idx`, `targets` (B, T) and `drop` has just left in `gpt.acts`.
@@ -35,10 +35,14 @@ pub(super) fn backward(
 
         // MLP
         dropout::backward_residual(cpu, &mut d.c, &d.x, drop.mlp_branch(l), (n, c)); //     (B, T, C)
-        linear::backward_activation(
-            cpu, &mut d.fc, g.mlp.c_proj.weight, g.mlp.c_proj.bias,
-            &d.c, &mut a.fc, w.mlp.c_proj.weight, config.activation.into(), (n, 4 * c, c),
+        linear::backward_input(
+            cpu, &mut d.fc, &d.c, w.mlp.c_proj.weight, (n, 4 * c, c),
         ); //                                                                               (B, T, 4C)
+        activation::backward(cpu, &mut d.fc, &mut a.fc, config.activation.into()); //       (B, T, 4C)
+        let gelu = &a.fc; // again, as forward had it: only fc was kept                     (B, T, 4C)
+        linear::backward_params(
+            cpu, g.mlp.c_proj.weight, g.mlp.c_proj.bias, &d.c, gelu, (n, 4 * c, c),
+        ); //                                                                               (C, 4C)
         linear::backward(
             cpu, &mut d.c, g.mlp.c_fc.weight, g.mlp.c_fc.bias,
             &d.fc, &a.ln_2, w.mlp.c_fc.weight, (n, c, 4 * c),

@@ -1,7 +1,7 @@
 //! The forward pass. Its mirror is `backward.rs`: the same lines, from last to first.
 
 use super::{Dropout, Gpt};
-use tinygpt_kernels::{cross_entropy, dropout, embedding, layernorm, linear};
+use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
 
 /// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T).
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
@@ -40,10 +40,10 @@ pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, u
         layernorm::forward(
             cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (n, c),
         ); //                                                                               (B, T, C)
-        linear::forward_activation(
-            cpu, gelu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias,
-            config.activation.into(), (n, c, 4 * c),
+        linear::forward(
+            cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (n, c, 4 * c),
         ); //                                                                               (B, T, 4C)
+        activation::forward(cpu, gelu, &a.fc, config.activation.into()); //                 (B, T, 4C)
         linear::forward(
             cpu, branch, gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (n, 4 * c, c),
         ); //                                                                               (B, T, C)
