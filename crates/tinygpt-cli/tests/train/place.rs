@@ -112,7 +112,7 @@ impl Place {
     pub fn step_of(&self, checkpoint: &str) -> u64 {
         let path = self.at(checkpoint);
         let loaded = Checkpoint::load(&path).unwrap();
-        TrainState::load(&path, loaded.params.table()).unwrap().progress.step
+        TrainState::load(&path, &loaded.params).unwrap().progress.step
     }
 
     /// The metrics of a run without what the clock decides.

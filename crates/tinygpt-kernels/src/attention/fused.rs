@@ -225,7 +225,7 @@ unsafe fn scores<S: Simd>(
         unsafe {
             let c = c.add(skip * stride + first);
             let size = (block.len() - skip, b.depth, width);
-            multiply(s, (c, stride), a.from_row(skip), panel, size, Start::Zero);
+            multiply(s, (c, stride), a.skip_rows(skip), panel, size, Start::Zero);
         }
     }
 }
@@ -249,7 +249,7 @@ unsafe fn sum_over_keys<S: Simd>(
         unsafe {
             let c = (c.add(row * stride), stride);
             let size = (rows, block.start + row + rows, d);
-            multiply(s, c, p.from_row(row), b, size, Start::Zero);
+            multiply(s, c, p.skip_rows(row), b, size, Start::Zero);
         }
     }
 }
@@ -274,7 +274,7 @@ unsafe fn sum_over_queries<S: Simd>(
         multiply(s, (c, stride), p.transposed(), b, (before, rows, d), Start::Add);
     }
     for from in (0..rows).step_by(GROUP) {
-        let p = p.from_row(from).transposed().from_row(before + from);
+        let p = p.skip_rows(from).transposed().skip_rows(before + from);
         let size = (GROUP.min(rows - from), rows - from, d);
         // SAFETY: ... and for a group of those in it.
         unsafe {

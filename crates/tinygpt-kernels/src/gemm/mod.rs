@@ -39,7 +39,7 @@ impl<'a> Mat<'a> {
 
     /// The same without its first `rows` rows.
     #[inline(always)]
-    pub(crate) fn from_row(self, rows: usize) -> Self {
+    pub(crate) fn skip_rows(self, rows: usize) -> Self {
         Self { data: &self.data[rows * self.row..], ..self }
     }
 

@@ -1,6 +1,7 @@
 //! Reading a checkpoint back, whoever wrote it and in whatever state a kill left it.
 
-use super::{CONFIG, Checkpoint, MODEL, PROGRESS, Progress, STATE, TOKENIZER, TrainState};
+use super::{CONFIG, Checkpoint, MODEL, PROGRESS, Progress, STATE, TOKENIZER};
+use super::{SavedProgress, TrainState};
 use super::{config_file, exists, swap, tensor_file::TensorFile};
 use crate::config::GptConfig;
 use crate::error::{Error, Result};
@@ -119,10 +120,13 @@ fn read_tokenizer_json(path: &Path) -> Result<Option<String>> {
 /// [`Error::Checkpoint`] if there is a training state and it cannot be read.
 pub fn read_progress(path: &Path) -> Result<Option<Progress>> {
     let state = locate(path)?.0.join(STATE);
-    if state.exists() { progress(&TensorFile::open(&state)?).map(Some) } else { Ok(None) }
+    if !state.exists() {
+        return Ok(None);
+    }
+    saved_progress(&TensorFile::open(&state)?).map(|saved| Some(saved.progress))
 }
 
-fn progress(file: &TensorFile) -> Result<Progress> {
+fn saved_progress(file: &TensorFile) -> Result<SavedProgress> {
     let Some(json) = file.metadata.get(PROGRESS) else {
         return Err(Error::checkpoint(&file.path, format!("has no `{PROGRESS}` in its metadata")));
     };
@@ -132,11 +136,13 @@ fn progress(file: &TensorFile) -> Result<Progress> {
 }
 
 impl TrainState {
-    /// Loads what the training of the checkpoint at `path` needs to go on; `table` is its model's.
+    /// Loads what the training of the checkpoint at `path` needs to go on; `model` is what
+    /// [`Checkpoint::load`] found there.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if the checkpoint has weights only, or as for [`Checkpoint::load`].
-    pub fn load(path: &Path, table: &Arc<Tensors<Spec>>) -> Result<Self> {
+    /// [`Error::Checkpoint`] if the checkpoint has weights only, or the state is another model's,
+    /// or as for [`Checkpoint::load`].
+    pub fn load(path: &Path, model: &Params) -> Result<Self> {
         let (folder, _) = locate(path)?;
         let state = folder.join(STATE);
         if !state.exists() {
@@ -145,8 +151,17 @@ impl TrainState {
                 .with_hint("start a new run from these weights instead (--init-from)"));
         }
         let mut file = TensorFile::open(&state)?;
-        let progress = progress(&file)?;
+        let SavedProgress { progress, of_model } = saved_progress(&file)?;
+        let table = model.table();
         file.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
+        let expected = format!("{:016x}", model.fingerprint());
+        if let Some(found) = of_model.filter(|found| *found != expected) {
+            let problem = format!("belongs to model {found}; {MODEL} beside it is {expected}");
+            return Err(Error::checkpoint(state, problem).with_hint(
+                "put the two files of one save together, or start a new run from these weights \
+                 (--init-from)",
+            ));
+        }
         let mut moment = |prefix: &str| {
             let mut params = Params::zeros(table.clone());
             for spec in table.iter() {

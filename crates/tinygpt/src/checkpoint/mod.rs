@@ -82,6 +82,16 @@ pub struct Progress {
     pub data: DataOptions,
 }
 
+/// The metadata of a training state.
+#[derive(Serialize, Deserialize)]
+struct SavedProgress {
+    #[serde(flatten)]
+    progress: Progress,
+    /// The fingerprint of the model it belongs to, in hexadecimal: two runs may have the same shapes.
+    #[serde(default)]
+    of_model: Option<String>,
+}
+
 /// What resuming needs beside the model.
 #[derive(Debug)]
 pub struct TrainState {
@@ -123,9 +133,11 @@ pub fn save(
             write_text(&new.join(TOKENIZER), text)?;
         }
         if let Some(state) = state {
-            let progress = serde_json::to_string(state.progress).expect("numbers and booleans");
+            let of_model = Some(format!("{:016x}", params.fingerprint()));
+            let saved = SavedProgress { progress: state.progress.clone(), of_model };
+            let saved = serde_json::to_string(&saved).expect("numbers and booleans");
             let moments = [("exp_avg.", state.exp_avg), ("exp_avg_sq.", state.exp_avg_sq)];
-            tensor_file::write(&new.join(STATE), (PROGRESS, progress), &moments)?;
+            tensor_file::write(&new.join(STATE), (PROGRESS, saved), &moments)?;
         }
         Ok(())
     })

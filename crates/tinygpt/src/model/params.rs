@@ -53,6 +53,13 @@ impl Params {
         &mut self.data
     }
 
+    /// A hash of every number (FNV-1a over the bits of each): two models that differ have, but for
+    /// chance, different ones.
+    pub fn fingerprint(&self) -> u64 {
+        let words = self.iter().flat_map(|(_, values)| values).map(|x| u64::from(x.to_bits()));
+        words.fold(0xCBF2_9CE4_8422_2325, |hash, word| (hash ^ word).wrapping_mul(0x0100_0000_01B3))
+    }
+
     /// One tensor.
     pub fn get(&self, spec: &Spec) -> &[f32] {
         &self.data[spec.range.clone()]

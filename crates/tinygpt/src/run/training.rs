@@ -194,7 +194,7 @@ mod tests {
     fn resumed(run: &Run, train: &TrainConfig, threads: usize) -> Trainer {
         let fresh = trainer(train, threads);
         let saved = checkpoint::Checkpoint::load(&run.last()).unwrap();
-        let state = checkpoint::TrainState::load(&run.last(), saved.params.table()).unwrap();
+        let state = checkpoint::TrainState::load(&run.last(), &saved.params).unwrap();
         let gpt = Gpt::with_params(saved.config, saved.params, Cpu::new(threads, Isa::best()));
         Trainer::resume(gpt.unwrap(), state, fresh.into_data(), train.clone()).unwrap()
     }
@@ -219,7 +219,7 @@ mod tests {
         let samples = std::fs::read_to_string(run.samples()).unwrap();
         let state = checkpoint::TrainState::load(
             &run.last(),
-            checkpoint::Checkpoint::load(&run.last()).unwrap().params.table(),
+            &checkpoint::Checkpoint::load(&run.last()).unwrap().params,
         );
         let moments = state.unwrap().exp_avg_sq;
         let moments = moments.data().iter().flat_map(|x| x.to_le_bytes()).collect();

@@ -195,7 +195,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     if let Some(path) = typed.filter(|path| checkpoint::exists(path)) {
         // What a checkpoint lacks for a resume is said by loading it; nothing lacking, it is in a
         // run.
-        TrainState::load(path, Checkpoint::load(path)?.params.table())?;
+        TrainState::load(path, &Checkpoint::load(path)?.params)?;
         return Err(Failure::usage(format!("{} is a checkpoint, not a run", path.display()))
             .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
     }
@@ -262,7 +262,7 @@ fn as_trained(checkpoint: &Path, written: &Settings) -> Result<Settings, Failure
 fn resumable(checkpoint: &Path) -> Result<(Params, TrainState), Failure> {
     let loaded = Checkpoint::load(checkpoint)?;
     loaded.check_finite(checkpoint)?;
-    let state = TrainState::load(checkpoint, loaded.params.table())?;
+    let state = TrainState::load(checkpoint, &loaded.params)?;
     Ok((loaded.params, state))
 }
 

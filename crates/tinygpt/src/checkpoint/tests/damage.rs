@@ -104,7 +104,7 @@ fn a_file_that_is_too_large_no_text_or_a_folder_is_a_fault_of_the_checkpoint() {
         let file = best.join(name);
         fs::remove_file(&file).unwrap();
         damage(&file);
-        let state = TrainState::load(&best, &Arc::new(Tensors::of(&tiny(true)))).map(drop);
+        let state = TrainState::load(&best, &params(&tiny(true), 10)).map(drop);
         let failed = match name {
             MODEL => vec![Checkpoint::load(&best).map(drop)],
             STATE => vec![state, read_progress(&best).map(drop)],
@@ -157,7 +157,7 @@ fn load_with(which: usize, bytes: &[u8]) {
     fs::write(folder.path().join(FILES[which]), bytes).unwrap();
     let _ = Checkpoint::load(folder.path());
     let _ = read_progress(folder.path());
-    let _ = TrainState::load(folder.path(), &Arc::new(Tensors::of(&tiny(true))));
+    let _ = TrainState::load(folder.path(), &params(&tiny(true), 10));
 }
 
 proptest! {

@@ -92,7 +92,7 @@ fn what_is_saved_is_loaded_bit_for_bit() {
         assert_eq!(loaded.config, config);
         assert_eq!(loaded.params.data(), params(&config, 70).data());
         assert_eq!(loaded.tokenizer_json.as_deref(), Some("{\"ä\": 1}"));
-        let state = TrainState::load(&folder, loaded.params.table()).unwrap();
+        let state = TrainState::load(&folder, &loaded.params).unwrap();
         assert_eq!(state.progress, progress(7));
         assert_eq!(state.exp_avg.data(), params(&config, 71).data());
         assert_eq!(state.exp_avg_sq.data(), params(&config, 72).data());
@@ -114,12 +114,24 @@ fn the_same_training_makes_the_same_bytes() {
 }
 
 #[test]
+fn a_training_state_of_another_model_of_the_same_shapes_is_refused() {
+    let parent = tempfile::tempdir().unwrap();
+    let [ours, theirs] = ["ours", "theirs"].map(|name| parent.path().join(name));
+    save_all(&ours, &tiny(true), 1).unwrap();
+    save_all(&theirs, &tiny(true), 2).unwrap();
+    fs::copy(theirs.join(STATE), ours.join(STATE)).unwrap();
+    let model = Checkpoint::load(&ours).unwrap().params;
+    let error = TrainState::load(&ours, &model).unwrap_err().to_string();
+    assert!(error.contains("belongs to model"), "{error}");
+}
+
+#[test]
 fn weights_only_load_and_resuming_them_says_what_is_missing() {
     let (_parent, folder) = saved(&tiny(true));
     let checkpoint = Checkpoint::load(&folder).unwrap();
     assert_eq!(checkpoint.tokenizer_json, None);
     assert_eq!(read_progress(&folder).unwrap(), None);
-    let error = TrainState::load(&folder, checkpoint.params.table()).unwrap_err();
+    let error = TrainState::load(&folder, &checkpoint.params).unwrap_err();
     assert!(error.to_string().contains("weights only: no training_state.safetensors"), "{error}");
     assert!(error.hint().unwrap().contains("new run"));
 }
@@ -166,7 +178,7 @@ fn a_full_disk_or_a_kill_while_saving_leaves_the_previous_checkpoint() {
         assert_eq!(status.success(), !killed);
         let loaded = Checkpoint::load(&folder).unwrap();
         assert_eq!(loaded.params.data(), params(&tiny(true), 10).data());
-        assert_eq!(TrainState::load(&folder, loaded.params.table()).unwrap().progress.step, 1);
+        assert_eq!(TrainState::load(&folder, &loaded.params).unwrap().progress.step, 1);
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), if killed { 2 } else { 1 });
     }
     save_all(&folder, &tiny(true), 3).unwrap();
