@@ -79,7 +79,7 @@ pub struct Costs {
     pub limits: Limits,
 }
 
-const NOTES: &str = "\
+const NOTES: &str = "
 rest: what is in no op. sizes: rows x inputs x outputs of a linear layer, B x T
 x C x H of attention. limit: the least time for an op's arithmetic or for its
 bytes, the longer of both, in percent of what it took; above 100%, its bytes

@@ -53,9 +53,11 @@ impl Times {
         Self(ms)
     }
 
-    /// The time that a `share` of them do not exceed.
+    /// The time that a `share` of them do not exceed, between two of them where it falls there.
     fn at(&self, share: f64) -> f64 {
-        self.0[((self.0.len() - 1) as f64 * share).round() as usize]
+        let place = (self.0.len() - 1) as f64 * share;
+        let (below, above) = (self.0[place.floor() as usize], self.0[place.ceil() as usize]);
+        below + (above - below) * place.fract()
     }
 
     pub fn count(&self) -> u64 {
@@ -107,13 +109,12 @@ mod tests {
     #[test]
     fn the_median_and_the_spread_are_those_of_the_sorted_times() {
         let times = Times::new((0..=100).rev().map(f64::from).collect());
-        assert_eq!(times.line(), "50.00 ms, the median of 101 (p10 10.00, p90 90.00, best 0.0000)");
+        let spread = "50.00 ms, the median of 101 (p10 10.00, p90 90.00, best 0.0000)";
+        assert_eq!(times.line(), spread);
         let json = times.json("step");
         assert_eq!((json["step_ms"].as_f64(), json["steps"].as_u64()), (Some(50.0), Some(101)));
-        assert_eq!(
-            Times::new(vec![7.0]).line(),
-            "7.00 ms, the median of 1 (p10 7.00, p90 7.00, best 7.00)"
-        );
+        assert_eq!(Times::new(vec![7.0]).at(0.9), 7.0);
+        assert_eq!(Times::new(vec![7.0, 4.0]).at(0.5), 5.5);
     }
 
     #[test]
