@@ -10,19 +10,16 @@ use std::time::{Duration, Instant};
 /// registers: no program computes faster. The mean over about `time`, so that whatever else runs on
 /// the machine counts as it does for the program.
 pub fn flops_per_s(cpu: &Cpu, time: Duration) -> f64 {
-    // A fraction of a millisecond, so that `time` is kept.
-    const ROUNDS: usize = 50_000;
+    // Of each thread at a time: some tenths of a millisecond, so that `time` is kept.
+    const MULTIPLY_ADDS: usize = 50_000 * 96;
     let isa = cpu.isa();
     let piece = || {
         cpu.run(|_| {
-            let rounds = ROUNDS;
-            dispatch!(isa, multiply_adds, rounds: usize);
+            let n = MULTIPLY_ADDS;
+            dispatch!(isa, multiply_adds, n: usize);
         })
     };
-    let mut lanes_and_chains = 0;
-    let size = &mut lanes_and_chains;
-    dispatch!(isa, width_of_a_round, size: &mut usize);
-    2.0 * (ROUNDS * lanes_and_chains * cpu.threads()) as f64 * rate(time, piece)
+    2.0 * (MULTIPLY_ADDS * cpu.threads()) as f64 * rate(time, piece)
 }
 
 /// Bytes a second that all threads together read and write, half of each, in an array much larger
@@ -57,31 +54,19 @@ fn rate(time: Duration, piece: impl Fn()) -> f64 {
     }
 }
 
-/// Accumulators that do not wait for one another: enough to hide a multiply-add's latency, few
-/// enough to stay in registers.
-const fn chains<S: Simd>() -> usize {
-    if S::WIDE_TILE { 12 } else { 6 }
+/// `n` of them, as a multiple of 96.
+#[inline(always)]
+fn multiply_adds<S: Simd>(s: S, n: usize) {
+    // As many accumulators as the registers hold: they do not wait for one another.
+    if S::WIDE_TILE { chained::<S, 12>(s, n) } else { chained::<S, 6>(s, n) }
 }
 
 #[inline(always)]
-fn width_of_a_round<S: Simd>(_: S, numbers: &mut usize) {
-    *numbers = S::LANES * chains::<S>();
-}
-
-#[inline(always)]
-fn multiply_adds<S: Simd>(s: S, rounds: usize) {
-    match chains::<S>() {
-        12 => chained::<S, 12>(s, rounds),
-        _ => chained::<S, 6>(s, rounds),
-    }
-}
-
-#[inline(always)]
-fn chained<S: Simd, const CHAINS: usize>(s: S, rounds: usize) {
+fn chained<S: Simd, const CHAINS: usize>(s: S, n: usize) {
     // Every chain goes to 1 from a start of its own, or the compiler would make them one.
     let (factor, term) = (s.splat(black_box(0.5)), s.splat(black_box(0.5)));
     let mut sums: [S::F; CHAINS] = std::array::from_fn(|i| s.splat(i as f32));
-    for _ in 0..rounds {
+    for _ in 0..n / (S::LANES * CHAINS) {
         for sum in &mut sums {
             *sum = s.mul_add(*sum, factor, term);
         }

@@ -16,6 +16,7 @@ impl Plan {
     /// Does it without looking at the clock: memory is found, threads are awake. Not again once
     /// the time is over.
     pub fn warm_up(&self, mut piece: impl FnMut() -> Result<(), Failure>) -> Result<(), Failure> {
+        let _told = unless_soon("warming up".into());
         let started = Instant::now();
         (0..self.warmup).take_while(|_| started.elapsed() < self.time).try_for_each(|_| piece())
     }
@@ -26,14 +27,15 @@ impl Plan {
         doing: &'static str,
         mut piece: impl FnMut() -> Result<(), Failure>,
     ) -> Result<Times, Failure> {
-        // Where no bar is to be seen, a line says what takes so long.
+        // Where no bar is to be seen, a line says what takes so long; a bar begins with the second.
         let hidden = !std::io::stderr().is_terminal();
-        let _told = hidden.then(|| unless_soon(doing.into()));
+        let mut told = Some(unless_soon(format!("measuring {doing}")));
         let (started, mut bar, mut ms) = (Instant::now(), Bar::new(doing), Vec::new());
         while ms.is_empty() || started.elapsed() < self.time {
             let since = Instant::now();
             piece()?;
             ms.push(since.elapsed().as_secs_f64() * 1e3);
+            told = told.filter(|_| hidden);
             let done = started.elapsed().min(self.time);
             bar.at(done.as_millis() as u64, self.time.as_millis() as u64);
         }

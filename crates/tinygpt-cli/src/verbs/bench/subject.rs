@@ -130,7 +130,7 @@ impl Subject<'_> {
         };
         self.plan.warm_up(|| write(2, None))?;
         let over = Some(Instant::now() + self.plan.time);
-        self.plan.repeat("writing tokens", || write(block_size - prompt_tokens + 1, over))?;
+        self.plan.repeat("tokens", || write(block_size - prompt_tokens + 1, over))?;
         let (prompt, token) = (Times::new(prompt_ms), Times::new(token_ms));
         Ok(Measured::Generation { prompt, prompt_tokens, token })
     }
