@@ -71,9 +71,8 @@ fn chained<S: Simd, const CHAINS: usize>(s: S, n: usize) {
             *sum = s.mul_add(*sum, factor, term);
         }
     }
-    for sum in sums {
-        black_box(s.sum(sum));
-    }
+    // Whole, because it is from where vectors are stored that the compiler finds them.
+    black_box(sums);
 }
 
 #[inline(always)]
@@ -87,6 +86,7 @@ fn read_and_write<S: Simd>(s: S, x: &mut [f32]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::{Mat, Start, product};
     use crate::reference::on_every_isa;
 
     #[test]
@@ -96,6 +96,26 @@ mod tests {
             let bytes = bytes_per_s(cpu, Duration::from_millis(5));
             assert!((1e7..1e16).contains(&flops), "{flops:e} {cpu:?}");
             assert!((1e7..1e14).contains(&bytes), "{bytes:e} {cpu:?}");
+        });
+    }
+
+    /// As it would be if the compiler made single numbers of the vectors.
+    #[test]
+    fn no_product_is_twice_as_fast_as_the_peak() {
+        const N: usize = 128;
+        let (a, b) = (vec![0.5; N * N], vec![0.5; N * N]);
+        on_every_isa(|cpu| {
+            let multiply = || {
+                let mut c = vec![0.0; N * N];
+                let (a, b) = (Mat::rows(&a, N), Mat::rows(&b, N));
+                product(cpu, &mut c, a, b, (N, N, N), Start::Zero);
+            };
+            // Whatever else runs may slow down the one and not the other, but not every time.
+            let slower = (0..10).any(|_| {
+                let peak = flops_per_s(cpu, Duration::from_millis(5));
+                (2 * N * N * N) as f64 * rate(Duration::from_millis(5), multiply) < 2.0 * peak
+            });
+            assert!(slower, "{cpu:?}");
         });
     }
 }
