@@ -55,7 +55,7 @@ fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
 /// gradient of the weight that it goes through. `dx` holds dy and is written; `x` read and written.
 pub fn backward(cpu: &Cpu, dx: &mut [f32], x: &mut [f32], kind: Kind) {
     assert_eq!(dx.len(), x.len());
-    let _time = cpu.timed(Op::new("activation backward", &[x.len()], FLOPS * x.len(), 3 * x.len()));
+    let _time = cpu.timed(Op::new("activation backward", &[x.len()], FLOPS * x.len(), 4 * x.len()));
     let isa = cpu.isa();
     let (n, dx, x) = (x.len(), Shared::of(dx), Shared::of(x));
     cpu.run_for(n, |worker| {
