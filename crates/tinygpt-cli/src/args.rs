@@ -45,12 +45,12 @@ fn is_switch(word: &OsString) -> bool {
     default.is_some_and(|default| matches!(default.as_str(), "true" | "false"))
 }
 
-/// One flag for every setting, under its heading.
-pub fn with_settings(command: Command) -> Command {
+/// One flag for every setting that is `wanted`, under its heading.
+pub fn with_settings(command: Command, wanted: fn(&Key) -> bool) -> Command {
     let defaults = Settings::default().shown();
     let quick = Settings::resolve(&Layers::default()).unwrap_or_default().shown();
     Group::ALL.iter().fold(command, |command, group| {
-        let keys = KEYS.iter().filter(|key| key.group == *group);
+        let keys = KEYS.iter().filter(|key| key.group == *group && wanted(key));
         command
             .next_help_heading(group.title())
             .args(keys.map(|key| setting(key, &defaults[key.name], &quick[key.name])))
@@ -88,10 +88,10 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
     }
 }
 
-/// The settings that were typed.
+/// The settings that were typed, of those that the verb takes.
 pub fn typed_settings(matches: &ArgMatches) -> Vec<(String, String)> {
     let typed = |key: &Key| {
-        let value = matches.get_one::<String>(key.name)?;
+        let value = matches.try_get_one::<String>(key.name).ok().flatten()?;
         Some((key.name.to_string(), value.clone()))
     };
     KEYS.iter().filter_map(typed).collect()

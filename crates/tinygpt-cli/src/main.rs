@@ -8,7 +8,9 @@
 mod anatomy;
 mod args;
 mod failure;
+mod machine;
 mod memory;
+mod ops;
 mod out;
 mod progress;
 mod render;
@@ -19,7 +21,7 @@ use clap::{ArgMatches, Command};
 use failure::Failure;
 use out::Out;
 use std::process::ExitCode;
-use verbs::{check, completions, eval, info, sample, train};
+use verbs::{bench, check, completions, eval, info, sample, train};
 
 /// Name, purpose, arguments, action.
 type Verb =
@@ -34,6 +36,7 @@ const VERBS: &[Verb] = &[
     ("eval", "Measure a trained model on its text", eval::arguments, eval::run),
     ("info", "Every shape, count and byte of a model", info::arguments, info::run),
     ("check", "Test the facts a GPT stands on, on your machine", check::arguments, check::run),
+    ("bench", "Measure how fast it is on your machine", bench::arguments, bench::run),
     ("completions", "Tab completion for your shell", completions::arguments, completions::run),
 ];
 

@@ -56,6 +56,15 @@ pub fn check_checking(name: &str, needed: u64) -> Result<(), Failure> {
     }
 }
 
+/// Says that a model cannot be measured, which takes so many bytes.
+pub fn check_measuring(needed: u64) -> Result<(), Failure> {
+    match lacking(needed) {
+        Some(problem) => Err(Failure::run(format!("measuring such a model {problem}"))
+            .with_hint("choose a smaller --preset, or lower --n-layer or --n-embd")),
+        None => Ok(()),
+    }
+}
+
 /// Bytes to leave for what is not counted: stacks of threads, texts, the allocator's own.
 const BESIDE: u64 = 64 << 20;
 

@@ -4,6 +4,7 @@
 //! (2016); Elfwing et al. (2018) for SiLU.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::math::{gaussian, sigmoid};
 use crate::simd::{Simd, dispatch};
 
@@ -20,10 +21,13 @@ pub enum Kind {
 
 /// `√(2/π)` and the cubic's weight in [`Kind::GeluTanh`].
 const TANH: (f32, f32) = (0.797_884_6, 0.044_715);
+/// Operations of arithmetic that [`Kind::Gelu`] takes for a number, about.
+const FLOPS: usize = 50;
 
 /// `y[i] = f(x[i])`. `y` written; `x` read.
 pub fn forward(cpu: &Cpu, y: &mut [f32], x: &[f32], kind: Kind) {
     assert_eq!(y.len(), x.len());
+    let _time = cpu.timed(Op::new("activation forward", &[x.len()], FLOPS * x.len(), 2 * x.len()));
     let isa = cpu.isa();
     let (n, y) = (x.len(), Shared::of(y));
     cpu.run_for(n, |worker| {
@@ -51,6 +55,7 @@ fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
 /// gradient of the weight that it goes through. `dx` holds dy and is written; `x` read and written.
 pub fn backward(cpu: &Cpu, dx: &mut [f32], x: &mut [f32], kind: Kind) {
     assert_eq!(dx.len(), x.len());
+    let _time = cpu.timed(Op::new("activation backward", &[x.len()], FLOPS * x.len(), 4 * x.len()));
     let isa = cpu.isa();
     let (n, dx, x) = (x.len(), Shared::of(dx), Shared::of(x));
     cpu.run_for(n, |worker| {

@@ -4,6 +4,7 @@
 //! regularization" (ICLR 2019), algorithm 2, in the order of PyTorch's `torch.optim.AdamW`.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 
 /// The numbers of one step.
@@ -37,6 +38,7 @@ pub struct Hyper {
 pub fn step(cpu: &Cpu, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper) {
     let n = w.len();
     assert_eq!((m.len(), v.len(), dw.len()), (n, n, n));
+    let _time = cpu.timed(Op::new("AdamW", &[], 17 * n, 7 * n));
     let isa = cpu.isa();
     let (w, m, v) = (Shared::of(w), Shared::of(m), Shared::of(v));
     cpu.run_for(n, |worker| {

@@ -3,6 +3,7 @@
 //! Derivation: `docs/math/cross-entropy.md`.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 
@@ -24,6 +25,7 @@ pub fn forward(
     (n, v): (usize, usize),
 ) {
     assert_eq!((losses.len(), lse.len(), logits.len(), targets.len()), (n, n, n * v, n));
+    let _time = cpu.timed(Op::new("loss forward", &[n, v], 30 * n * v, n * v + 3 * n));
     let isa = cpu.isa();
     let (losses, lse) = (Shared::of(losses), Shared::of(lse));
     cpu.run(|worker| {
@@ -78,6 +80,7 @@ pub fn backward(
     (n, v): (usize, usize),
 ) {
     assert_eq!((dlogits.len(), lse.len(), targets.len()), (n * v, n, n));
+    let _time = cpu.timed(Op::new("loss backward", &[n, v], 28 * n * v, 2 * n * v + 2 * n));
     let isa = cpu.isa();
     let dlogits = Shared::of(dlogits);
     cpu.run(|worker| {

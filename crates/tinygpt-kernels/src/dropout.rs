@@ -10,6 +10,7 @@
 //! Source: Srivastava et al., "Dropout" (JMLR 2014), in the inverted form.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::rng::{MUL, WEYL, philox};
 use crate::simd::{Simd, dispatch};
 
@@ -127,6 +128,7 @@ pub fn apply(cpu: &Cpu, x: &mut [f32], mask: Mask, (n, c): (usize, usize)) {
     if mask.is_none() {
         return;
     }
+    let _time = cpu.timed(Op::new("dropout", &[n, c], n * c, 2 * n * c));
     let isa = cpu.isa();
     let x = Shared::of(x);
     cpu.run(|worker| {
@@ -163,6 +165,7 @@ pub fn forward_residual(
     (n, c): (usize, usize),
 ) {
     assert_eq!((out.len(), x.len(), branch.len()), (n * c, n * c, n * c));
+    let _time = cpu.timed(Op::new("residual forward", &[n, c], 2 * n * c, 3 * n * c));
     each_row(cpu, out, mask, (n, c), |row, out, factors| {
         let (x, branch) = (&x[row * c..][..c], &branch[row * c..][..c]);
         match factors {
@@ -193,6 +196,7 @@ pub fn backward_residual(
     (n, c): (usize, usize),
 ) {
     assert_eq!((dbranch.len(), dout.len()), (n * c, n * c));
+    let _time = cpu.timed(Op::new("residual backward", &[n, c], n * c, 2 * n * c));
     each_row(cpu, dbranch, mask, (n, c), |row, dbranch, factors| {
         let dout = &dout[row * c..][..c];
         match factors {

@@ -3,6 +3,7 @@
 //! Derivation: `docs/math/embedding.md`.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 
 /// ```text
 /// x[b, t, c] = wte[idx[b, t], c] + wpe[first + t, c]
@@ -19,6 +20,7 @@ pub fn forward(
     (b, t, c): (usize, usize, usize),
 ) {
     assert_eq!((x.len(), idx.len()), (b * t * c, b * t));
+    let _time = cpu.timed(Op::new("embedding forward", &[b, t, c], b * t * c, (2 * b + 1) * t * c));
     let x = Shared::of(x);
     cpu.run(|worker| {
         for row in worker.part(b * t, 1) {
@@ -48,6 +50,8 @@ pub fn backward(
     (b, t, c): (usize, usize, usize),
 ) {
     assert_eq!((dx.len(), idx.len()), (b * t * c, b * t));
+    let rows = b * t + 2 * t + 2 * (b * t).min(dwte.len() / c);
+    let _time = cpu.timed(Op::new("embedding backward", &[b, t, c], 2 * b * t * c, rows * c));
     let (dwte, dwpe) = (Shared::of(dwte), Shared::of(dwpe));
     // Workers share out columns: two tokens may be the same row.
     cpu.run(|worker| {

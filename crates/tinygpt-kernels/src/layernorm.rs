@@ -3,6 +3,7 @@
 //! Derivation: `docs/math/layernorm.md`. Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 use crate::sum::add_rows;
 
@@ -24,6 +25,8 @@ pub fn forward(
 ) {
     assert_eq!((y.len(), stat.len(), x.len(), w.len()), (n * c, 2 * n, n * c, c));
     assert!(b.is_none_or(|b| b.len() == c), "one bias a column");
+    let _time =
+        cpu.timed(Op::new("layernorm forward", &[n, c], 8 * n * c, 2 * n * c + 2 * n + 2 * c));
     let isa = cpu.isa();
     let (y, stat) = (Shared::of(y), Shared::of(stat));
     cpu.run_for(n * c, |worker| {
@@ -99,6 +102,8 @@ pub fn backward(
 ) {
     assert_eq!((dx.len(), dy.len(), x.len(), stat.len()), (n * c, n * c, n * c, 2 * n));
     assert_eq!((dw.len(), w.len()), (c, c));
+    let _time =
+        cpu.timed(Op::new("layernorm backward", &[n, c], 16 * n * c, 4 * n * c + 2 * n + 5 * c));
     let isa = cpu.isa();
     let dx = Shared::of(dx);
     cpu.run(|worker| {

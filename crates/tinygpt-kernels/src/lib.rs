@@ -5,7 +5,9 @@
 pub mod buffer;
 pub mod rng;
 mod simd;
+pub mod profile;
 mod par;
+pub mod peak;
 pub mod gemm;
 mod sum;
 pub mod embedding;
@@ -20,4 +22,5 @@ pub mod reference;
 
 pub use buffer::Buffer;
 pub use par::{Cpu, available_threads};
+pub use profile::Op;
 pub use simd::Isa;

@@ -4,6 +4,7 @@
 
 use crate::gemm::{Mat, Start, product};
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 use crate::sum::add_rows;
 
@@ -19,6 +20,8 @@ pub fn forward(
     b: Option<&[f32]>,
     (n, i, o): (usize, usize, usize),
 ) {
+    let floats = n * i + i * o + n * o;
+    let _time = cpu.timed(Op::new("linear forward", &[n, i, o], 2 * n * i * o, floats));
     let start = b.map_or(Start::Zero, Start::Bias);
     product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
 }
@@ -37,6 +40,7 @@ pub fn forward_one(
 ) {
     assert_eq!((y.len(), x.len(), w.len()), (o, i, i * o));
     assert!(b.is_none_or(|b| b.len() == o), "one bias an output");
+    let _time = cpu.timed(Op::new("linear one row", &[i, o], 2 * i * o, i * o + i + o));
     let isa = cpu.isa();
     let out = Shared::of(y);
     cpu.run_for(i * o, |worker| {
@@ -108,6 +112,8 @@ pub fn backward_input(
     w: &[f32],
     (n, i, o): (usize, usize, usize),
 ) {
+    let floats = n * i + i * o + n * o;
+    let _time = cpu.timed(Op::new("linear backward dx", &[n, i, o], 2 * n * i * o, floats));
     product(cpu, dx, Mat::rows(dy, o), Mat::rows(w, i), (n, o, i), Start::Zero);
 }
 
@@ -120,8 +126,12 @@ pub fn backward_params(
     x: &[f32],
     (n, i, o): (usize, usize, usize),
 ) {
+    let floats = n * i + 2 * i * o + n * o;
+    let time = cpu.timed(Op::new("linear backward dw", &[n, i, o], 2 * n * i * o, floats));
     product(cpu, dw, Mat::rows(dy, o).transposed(), Mat::rows(x, i), (o, n, i), Start::Add);
+    drop(time);
     if let Some(db) = db {
+        let _time = cpu.timed(Op::new("linear backward db", &[n, o], n * o, n * o + 2 * o));
         add_rows(cpu, db, dy, (n, o));
     }
 }

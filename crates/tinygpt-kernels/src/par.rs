@@ -6,6 +6,7 @@
 //! Work is cut among the workers, sums are not: a result never depends on how many there are.
 
 use crate::Buffer;
+use crate::profile::{Op, Profile, Timed};
 use crate::simd::Isa;
 use std::cell::{RefCell, UnsafeCell};
 use std::marker::PhantomData;
@@ -28,6 +29,7 @@ pub struct Cpu {
     scratch: Vec<UnsafeCell<Buffer>>,
     /// Memory that all workers share: the packed operand of a product.
     pub(crate) pack: RefCell<Buffer>,
+    profile: Profile,
 }
 
 impl Cpu {
@@ -37,7 +39,7 @@ impl Cpu {
         let threads = if threads == 0 { available_threads() } else { threads };
         let pool = Pool::new(threads);
         let scratch = (0..=pool.workers.len()).map(|_| UnsafeCell::default()).collect();
-        Self { isa, pool, scratch, pack: RefCell::default() }
+        Self { isa, pool, scratch, pack: RefCell::default(), profile: Profile::default() }
     }
 
     /// Workers, the calling thread among them.
@@ -48,6 +50,17 @@ impl Cpu {
     /// The instruction set the kernels run with.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What the ops spend, once that is asked for.
+    pub fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// Counts `op` in the profile until the result is dropped.
+    #[inline(always)]
+    pub fn timed(&self, op: Op) -> Timed<'_> {
+        self.profile.time(op)
     }
 
     /// Runs `f` once on every worker and returns when all are done.

@@ -98,19 +98,26 @@ pub fn named_model(name: &str) -> Result<NamedModel, Failure> {
 }
 
 fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
+    let (settings, vocabulary) = settled(layers)?;
+    let title = match vocabulary {
+        Some(of) => format!("{title}, with a vocabulary of {of}"),
+        None => title,
+    };
+    Ok(NamedModel::new(title, settings.model, &settings.train))
+}
+
+/// The settings of a model that has no text yet, and whose vocabulary it got where it had none.
+pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Failure> {
     let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
+    if settings.model.vocab_size != 0 {
+        return Ok((settings, None));
+    }
     let (tokens, of) = match settings.run.tokenizer {
         TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
         TokenizerKind::Byte => (256, "bytes"),
     };
-    let title = match settings.model.vocab_size {
-        0 => format!("{title}, with a vocabulary of {of}"),
-        _ => title,
-    };
-    if settings.model.vocab_size == 0 {
-        settings.settle_vocab_size(tokens)?;
-    }
-    Ok(NamedModel::new(title, settings.model, &settings.train))
+    settings.settle_vocab_size(tokens)?;
+    Ok((settings, Some(of)))
 }
 
 fn of_run(run: &Run) -> Result<NamedModel, Failure> {

@@ -1,5 +1,6 @@
 //! The verbs: `arguments` says what one takes, `run` does it.
 
+pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod eval;

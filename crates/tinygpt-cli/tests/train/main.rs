@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod damage;
 mod place;
+mod profile;
 mod resume;
 mod settings;
 #[cfg(unix)]

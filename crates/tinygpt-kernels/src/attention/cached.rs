@@ -1,6 +1,7 @@
 //! Attention of one new position over keys and values kept from before.
 
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 
@@ -16,6 +17,7 @@ pub fn forward(
 ) {
     super::assert_dims((1, t, c, h));
     assert_eq!((y.len(), q.len(), keys.len(), values.len()), (c, c, t * c, t * c));
+    let _time = cpu.timed(Op::new("attention cached", &[c, h], 4 * t * c, 2 * t * c + 2 * c));
     let (isa, d) = (cpu.isa(), c / h);
     let y = Shared::of(y);
     cpu.run_for(t * c, |worker| {

@@ -9,6 +9,7 @@ use super::{Dims, dot};
 use crate::dropout::{self, Mask, factors_len};
 use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panels, width};
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 use std::ops::Range;
@@ -36,6 +37,9 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], lse: &mut [f32], qkv: &[f32], dropout: 
     super::assert_dims(dims);
     let (b, t, c, h) = dims;
     assert_eq!((y.len(), lse.len(), qkv.len()), (b * t * c, b * h * t, b * t * 3 * c));
+    // The causal half of two products.
+    let (flops, floats) = (2 * b * t * (t + 1) * c, 4 * b * t * c + b * h * t);
+    let _time = cpu.timed(Op::new("attention forward", &[b, t, c, h], flops, floats));
     let isa = cpu.isa();
     let (y, lse) = (Shared::of(y), Shared::of(lse));
     cpu.run(|worker| {
@@ -75,6 +79,9 @@ pub fn backward(
     let (b, t, c, h) = dims;
     assert_eq!((y.len(), lse.len(), qkv.len()), (b * t * c, b * h * t, b * t * 3 * c));
     assert_eq!((dy.len(), dqkv.len()), (y.len(), qkv.len()));
+    // The causal half of five products.
+    let (flops, floats) = (5 * b * t * (t + 1) * c, 8 * b * t * c + b * h * t);
+    let _time = cpu.timed(Op::new("attention backward", &[b, t, c, h], flops, floats));
     let isa = cpu.isa();
     let dqkv = Shared::of(dqkv);
     cpu.run(|worker| {

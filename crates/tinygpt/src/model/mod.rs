@@ -19,7 +19,7 @@ pub use dropout::Dropout;
 pub use params::Params;
 use std::sync::Arc;
 pub use tensors::{Spec, Tensors};
-use tinygpt_kernels::{Cpu, Isa, activation::Kind};
+use tinygpt_kernels::{Cpu, Isa, Op, activation::Kind};
 
 /// Random streams, one a purpose: no draw for one can move another. (2..=9 are the data's, 10 draws
 /// samples, 11 is `check`'s.)
@@ -167,12 +167,16 @@ impl Gpt {
 
     /// All gradients zero.
     pub fn zero_grad(&mut self) {
-        self.grads.data_mut().fill(0.0);
+        let grads = self.grads.data_mut();
+        let _time = self.cpu.timed(Op::new("gradients to zero", &[], 0, grads.len()));
+        grads.fill(0.0);
     }
 
     /// Adds the unembedding's gradient to the embedding's, when they are one tensor.
     pub fn fold_tied_grads(&mut self) {
         if self.config.tied {
+            let n = self.config.vocab_size * self.config.n_embd;
+            let _time = self.cpu.timed(Op::new("tied gradients", &[], n, 4 * n));
             self.grads.fold_unembedding();
         }
     }

@@ -7,6 +7,7 @@
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
 //!       loss.svg  samples.txt
+//!       profile.json          what the ops cost, if it was asked for
 //!       best/  last/          checkpoints: of the best validation loss, and of the last step
 //!       data/                 token files
 //! ```
@@ -28,6 +29,7 @@ const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
+const PROFILE: &str = "profile.json";
 const DATA: &str = "data";
 /// The metrics of a run that was killed while it was made.
 const BEGUN: &str = "metrics.jsonl.tmp";
@@ -186,6 +188,11 @@ impl Run {
         self.folder.join(SAMPLES)
     }
 
+    /// What the ops of the last training cost, if that was asked for.
+    pub fn profile(&self) -> PathBuf {
+        self.folder.join(PROFILE)
+    }
+
     /// The checkpoint with the best validation loss.
     pub fn best(&self) -> PathBuf {
         self.folder.join("best")
@@ -238,7 +245,7 @@ impl Run {
         checkpoint::remove(&self.best())?;
         checkpoint::remove(&self.last())?;
         files::remove_only(&self.data(), &DATA_FILES)?;
-        files::remove_only(&self.folder, &[CONFIG, CHART, SAMPLES])
+        files::remove_only(&self.folder, &[CONFIG, CHART, SAMPLES, PROFILE])
     }
 }
 

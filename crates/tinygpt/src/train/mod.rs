@@ -17,6 +17,7 @@ pub use memory::Memory;
 pub use report::{Evaluation, StepReport};
 use std::ops::ControlFlow;
 use std::time::Instant;
+use tinygpt_kernels::Op;
 
 /// Told after each part of a longer work how many of how many parts are done; `Break` ends it
 /// there.
@@ -179,7 +180,9 @@ impl Trainer {
         for first in (0..sequences).step_by(part) {
             let b = part.min(sequences - first);
             let (idx, targets) = (&mut self.idx[..b * t], &mut self.targets[..b * t]);
+            let time = self.gpt.cpu().timed(Op::new("batch", &[b, t], 0, 3 * b * t));
             fill(train, (first..first + b).map(start), idx, targets)?;
+            drop(time);
             let drop = Dropout::new(p, seed, step, first * t);
             loss += self.gpt.accumulate(idx, targets, scale, drop, (b, t))?;
             let done = first + b;

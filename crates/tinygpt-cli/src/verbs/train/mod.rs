@@ -1,6 +1,7 @@
 //! `tinygpt train`: from a text to a run folder with checkpoints, metrics and samples.
 
 mod begin;
+mod profile;
 mod report;
 mod room;
 mod signals;
@@ -9,6 +10,7 @@ use crate::args::{recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
 use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use profile::Profile;
 use signals::Signals;
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -33,6 +35,7 @@ Examples:
   tinygpt train --resume                         go on with the newest run
   tinygpt train --resume --max-iters 4000        ... for longer
   tinygpt train my.txt --init-from runs/quick    start from another run's weights
+  tinygpt train --profile                        show where the time goes
   tinygpt train --print-config > my.toml         a config file to edit, for --config my.toml";
 
 pub fn arguments(command: Command) -> Command {
@@ -69,13 +72,19 @@ pub fn arguments(command: Command) -> Command {
                 .help("Replace the run in out_dir"),
         )
         .arg(
+            Arg::new("profile")
+                .long("profile")
+                .action(ArgAction::SetTrue)
+                .help("At the end, show what each op took, and write it to profile.json"),
+        )
+        .arg(
             Arg::new("print-config")
                 .long("print-config")
                 .action(ArgAction::SetTrue)
                 .conflicts_with("resume")
                 .help("Show every setting and where it came from, and stop"),
         );
-    with_settings(command)
+    with_settings(command, |_| true)
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
@@ -103,8 +112,12 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     report::room(&mut begun).iter().for_each(|warning| tell(warning));
     signals.training();
     let knows = matches.contains_id("init-from");
+    let profile = matches.get_flag("profile").then(|| Profile::start(&mut begun));
     let (ending, sample) = train(&mut begun, out, &signals, knows)?;
     out.write(&report::closing(&mut begun, ending, &sample))?;
+    if let Some(profile) = profile {
+        out.write(&profile.finish(&mut begun)?)?;
+    }
     match ending {
         Ending::Stopped => Err(Failure::interrupted()),
         _ => Ok(()),

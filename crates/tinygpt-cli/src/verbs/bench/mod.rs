@@ -1,0 +1,129 @@
+//! `tinygpt bench`: how fast it is on this machine, and how near that is to what the machine can.
+
+mod measure;
+mod subject;
+
+use crate::args::{cpu, number_of, recipe, typed_settings, with_settings};
+use crate::memory::{check_measuring, check_training};
+use crate::ops::{Limits, peak_now};
+use crate::progress::patiently;
+use crate::verbs::info::settled;
+use crate::{Outcome, machine, out::Out};
+use clap::builder::PossibleValuesParser;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use indicatif::DecimalBytes;
+use measure::Plan;
+use serde_json::json;
+use std::path::PathBuf;
+use std::time::Duration;
+use subject::{Found, Subject};
+use tinygpt::run::keys::{Group, Key};
+use tinygpt::train::Memory;
+use tinygpt::{Gpt, Layers};
+
+const HELP: &str = "\
+train measures an optimizer step, eval a forward pass, generate one sequence with its KV cache,
+kernels every op of a step. Tokens are random; no file is written. Speeds are of the median time.
+FLOPs are counted as 6 N + 12 L C T a token (forward only: a third), N parameters without the
+positions, and compared with the multiply-adds that all threads do from registers, measured before
+and after. TINYGPT_ISA=portable|avx2 caps the instruction set.
+
+Examples:
+  tinygpt bench                                      a training step of the preset quick
+  tinygpt bench train --preset shakespeare-char      of nanoGPT's character model
+  tinygpt bench kernels --preset gpt2 --batch-size 1
+  tinygpt bench generate --threads 1 --json
+  TINYGPT_ISA=portable tinygpt bench                 as on a processor without AVX2";
+
+const WHAT: [&str; 4] = ["train", "generate", "eval", "kernels"];
+
+/// The longest anybody waits for a measurement, in seconds.
+const LONGEST: f64 = 86_400.0;
+
+pub fn arguments(command: Command) -> Command {
+    let seconds = |text: &str| match text.parse::<f64>() {
+        Ok(seconds) if seconds > 0.0 && seconds <= LONGEST => Ok(seconds),
+        _ => Err(format!("must be a number above 0, at most {LONGEST}")),
+    };
+    let command = command
+        .after_help(HELP)
+        .arg(
+            Arg::new("what")
+                .value_name(WHAT.join("|"))
+                .value_parser(PossibleValuesParser::new(WHAT))
+                .hide_possible_values(true)
+                .default_value("train")
+                .help("What to measure"),
+        )
+        .args(recipe())
+        .args([
+            Arg::new("seconds")
+                .long("seconds")
+                .value_name("N")
+                .allow_negative_numbers(true)
+                .value_parser(seconds)
+                .default_value("10")
+                .help("How long to measure; once at least, however long that takes"),
+            Arg::new("warmup")
+                .long("warmup")
+                .value_name("N")
+                .value_parser(value_parser!(u64))
+                .default_value("3")
+                .help("Times that do not count, before; fewer if they take longer than --seconds"),
+            Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object"),
+        ]);
+    with_settings(command, shapes_a_step)
+}
+
+/// Whether a setting changes how long a step takes.
+fn shapes_a_step(key: &Key) -> bool {
+    let others = ["batch_size", "gradient_accumulation_steps", "dropout", "threads"];
+    key.group == Group::Model || others.contains(&key.name)
+}
+
+pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
+    let what = matches.get_one::<String>("what").expect("has a default").as_str();
+    let time = Duration::from_secs_f64(number_of(matches, "seconds"));
+    let plan = Plan { warmup: number_of(matches, "warmup"), time };
+    let (settings, _) = settled(&Layers {
+        preset: matches.get_one::<String>("preset").cloned(),
+        file: matches.get_one::<PathBuf>("config").cloned(),
+        text: Vec::new(),
+        command_line: typed_settings(matches),
+    })?;
+    let sequences = settings.train.sequences_per_step();
+    if matches!(what, "train" | "kernels") {
+        check_training(&settings.model, sequences)?;
+    } else {
+        let memory = Memory::of(&settings.model, (sequences, settings.model.block_size));
+        check_measuring(memory.total().saturating_sub(memory.moments))?;
+    }
+    // The limits have threads of their own, which sleep while the model works.
+    let (judge, cpu) = (cpu(settings.run.threads)?, cpu(settings.run.threads)?);
+    let before = peak_now(&judge);
+    let gpt = patiently("making random weights", || {
+        Gpt::new_on(settings.model.clone(), settings.train.seed, cpu)
+    })?;
+    let subject = Subject { settings: &settings, plan: &plan };
+    let measured = subject.measure(what, gpt)?;
+    // Asked before the limit of memory is measured, which takes some.
+    let peak_memory = machine::peak_memory();
+    let limits = Limits::after(before, &judge);
+    let found = subject.judge(measured, &limits);
+    if matches.get_flag("json") {
+        let memory = json!({ "what": what, "peak_memory_bytes": peak_memory });
+        let all = [subject.json(), machine::json(&judge), limits.json(), memory, found.json];
+        return out.write(&format!("{:#}\n", machine::merged(all)));
+    }
+    let Found { lines, table, .. } = found;
+    let memory = match peak_memory {
+        Some(bytes) => format!("{} at most", DecimalBytes(bytes)),
+        None => "this system does not say".into(),
+    };
+    let mut all = subject.lines();
+    all.push(("processor", machine::line(&judge)));
+    all.extend(lines);
+    all.extend([("limits", limits.line()), ("memory", memory)]);
+    let text: String = all.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect();
+    out.write(&if table.is_empty() { text } else { format!("{text}\n{table}") })
+}

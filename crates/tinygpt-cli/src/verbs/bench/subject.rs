@@ -1,0 +1,286 @@
+//! The four things that are measured of a model, and what each comes to beside the limits.
+
+use super::measure::{Plan, Times};
+use crate::anatomy::millions;
+use crate::failure::Failure;
+use crate::machine::merged;
+use crate::ops::{Costs, Limits, giga, percent};
+use indicatif::DecimalBytes;
+use serde_json::{Value, json};
+use std::ops::ControlFlow;
+use std::time::Instant;
+use tinygpt::profile::Spent;
+use tinygpt::run::thousands;
+use tinygpt::train::micro_batch;
+use tinygpt::{
+    DataOptions, Dataset, Gpt, GptConfig, Sampler, Sampling, Settings, Tokenizer, Tokens, Trainer,
+};
+
+/// A kind of model, and how long to look at it.
+pub struct Subject<'a> {
+    pub settings: &'a Settings,
+    pub plan: &'a Plan,
+}
+
+/// What the clock said.
+pub enum Measured {
+    Training(Times),
+    Ops(Times, Vec<Spent>),
+    /// Of so many tokens at a time.
+    Forward(Times, usize),
+    /// A prompt of so many tokens, and each token after it.
+    Generation {
+        prompt: Times,
+        prompt_tokens: usize,
+        token: Times,
+    },
+}
+
+/// What that means.
+pub struct Found {
+    pub lines: Vec<(&'static str, String)>,
+    /// After the lines, if there is one.
+    pub table: String,
+    pub json: Value,
+}
+
+/// Tokens that look random, and are the same each time.
+fn scattered(n: usize, vocab_size: usize) -> Vec<u32> {
+    const FACTOR: u64 = 6_364_136_223_846_793_005;
+    let random = |i: u64| i.wrapping_mul(FACTOR) >> 33;
+    (1..=n as u64).map(|i| (random(i) % vocab_size as u64) as u32).collect()
+}
+
+/// A text of such tokens, with windows enough that no two batches are alike.
+fn data(model: &GptConfig) -> Result<Dataset, Failure> {
+    let ids = scattered(model.block_size + (1 << 16), model.vocab_size);
+    Ok(Dataset {
+        train: Tokens::from_ids(&ids, model.vocab_size)?,
+        val: None,
+        train_bytes: ids.len() as u64,
+        val_bytes: 0,
+        // Any that is no larger than the model's.
+        tokenizer: Tokenizer::from_chars(['a']),
+        source: "random tokens".into(),
+        options: DataOptions::default(),
+        notices: Vec::new(),
+    })
+}
+
+impl Subject<'_> {
+    /// Measures what `what` names, with a model of this kind.
+    pub fn measure(&self, what: &str, gpt: Gpt) -> Result<Measured, Failure> {
+        match what {
+            "generate" => self.generation(gpt),
+            "eval" => self.forward(gpt),
+            _ => self.training(gpt, what == "kernels"),
+        }
+    }
+
+    fn training(&self, gpt: Gpt, by_op: bool) -> Result<Measured, Failure> {
+        let Settings { model, train, .. } = self.settings;
+        let mut trainer = Trainer::new(gpt, data(model)?, train.clone())?;
+        let step = |trainer: &mut Trainer| Ok(trainer.step().map(|_| ())?);
+        self.plan.warm_up(|| step(&mut trainer))?;
+        if by_op {
+            trainer.gpt().cpu().profile().start();
+        }
+        let times = self.plan.repeat("training steps", || step(&mut trainer))?;
+        Ok(match by_op {
+            true => Measured::Ops(times, trainer.gpt().cpu().profile().spent()),
+            false => Measured::Training(times),
+        })
+    }
+
+    /// As an evaluation does it: so many sequences at a time as in training.
+    fn forward(&self, mut gpt: Gpt) -> Result<Measured, Failure> {
+        let Settings { model, train, .. } = self.settings;
+        let (b, t) = (micro_batch(model, train.sequences_per_step()), model.block_size);
+        let ids = scattered(b * t, model.vocab_size);
+        let targets: Vec<i32> = ids.iter().rev().map(|&id| id as i32).collect();
+        let mut pass = || Ok(gpt.loss_sum(&ids, &targets, (b, t)).map(|_| ())?);
+        self.plan.warm_up(&mut pass)?;
+        Ok(Measured::Forward(self.plan.repeat("forward passes", &mut pass)?, b * t))
+    }
+
+    /// Half a context of prompt, and tokens until it is full, as the cache holds.
+    fn generation(&self, mut gpt: Gpt) -> Result<Measured, Failure> {
+        let GptConfig { vocab_size, block_size, .. } = self.settings.model;
+        if block_size < 2 {
+            let problem = "--block-size 1: a context of one token leaves nothing to keep";
+            return Err(Failure::usage(problem).with_hint("generating takes at least 2"));
+        }
+        let prompt_tokens = block_size / 2;
+        let prompt = scattered(prompt_tokens, vocab_size);
+        let (mut prompt_ms, mut token_ms) = (Vec::new(), Vec::new());
+        let mut write = |most: usize, over: Option<Instant>| -> Result<(), Failure> {
+            let mut sampler = Sampler::new(&Sampling::greedy(), 0)?;
+            let (mut since, mut first) = (Instant::now(), true);
+            gpt.generate_with(&prompt, most, &mut sampler, |_| {
+                let ms = since.elapsed().as_secs_f64() * 1e3;
+                if over.is_some() {
+                    if first { &mut prompt_ms } else { &mut token_ms }.push(ms);
+                }
+                let enough = !first && over.is_some_and(|over| Instant::now() >= over);
+                first = false;
+                since = Instant::now();
+                if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })?;
+            Ok(())
+        };
+        self.plan.warm_up(|| write(2, None))?;
+        let over = Some(Instant::now() + self.plan.time);
+        self.plan.repeat("tokens", || write(block_size - prompt_tokens + 1, over))?;
+        let (prompt, token) = (Times::new(prompt_ms), Times::new(token_ms));
+        Ok(Measured::Generation { prompt, prompt_tokens, token })
+    }
+
+    /// What was measured, beside what could be.
+    pub fn judge(&self, measured: Measured, limits: &Limits) -> Found {
+        match measured {
+            Measured::Training(times) => self.step(&times, limits),
+            Measured::Ops(times, spent) => {
+                let steps = Some(times.count());
+                let costs = Costs { spent, whole: times.sum(), steps, limits: *limits };
+                let found = self.step(&times, limits);
+                let json = merged([found.json, json!({ "ops": costs.json() })]);
+                Found { table: costs.table(), json, ..found }
+            }
+            Measured::Forward(times, tokens) => {
+                let (line, mut json) = self.work("work", 1.0, tokens, &times, limits);
+                json = merged([json, times.json("pass"), json!({ "tokens_per_pass": tokens })]);
+                let name = format!("forward, {} tokens at a time", thousands(tokens));
+                let lines = vec![("pass", name), ("time", times.line()), line];
+                Found { lines, table: String::new(), json }
+            }
+            Measured::Generation { prompt, prompt_tokens, token } => {
+                self.generated(&prompt, prompt_tokens, &token, limits)
+            }
+        }
+    }
+
+    fn step(&self, times: &Times, limits: &Limits) -> Found {
+        let tokens = self.settings.train.sequences_per_step() * self.settings.model.block_size;
+        let (line, json) = self.work("work", 3.0, tokens, times, limits);
+        let json = merged([json, times.json("step"), json!({ "tokens_per_step": tokens })]);
+        let Settings { model, train, .. } = self.settings;
+        let accumulated = match train.gradient_accumulation_steps {
+            1 => String::new(),
+            n => format!("{n} x "),
+        };
+        let (b, t) = (train.batch_size, model.block_size);
+        let step = format!("{accumulated}{b} x {t} = {} tokens", thousands(tokens));
+        let lines = vec![("step", step), ("time", times.line()), line];
+        Found { lines, table: String::new(), json }
+    }
+
+    fn generated(
+        &self,
+        prompt: &Times,
+        prompt_tokens: usize,
+        token: &Times,
+        limits: &Limits,
+    ) -> Found {
+        let (line, judged) = self.work("  work", 1.0, prompt_tokens, prompt, limits);
+        // Of an untied model, a token's embedding is one row of its table.
+        let GptConfig { vocab_size, n_embd, tied, .. } = self.settings.model;
+        let looked_up = if tied { 0 } else { vocab_size * n_embd };
+        let bytes = size_of::<f32>() * (self.without_positions() - looked_up);
+        let (per_s, read) = (1.0 / token.median_s(), bytes as f64 / token.median_s());
+        let share = read / limits.bytes_per_s;
+        let cached = if share > 1.0 { ", from the cache" } else { "" };
+        let speed = format!("{} tokens/s, one sequence with its KV cache", thousands(per_s as u64));
+        let weights = format!(
+            "{} a token: {} GB/s, {} of memory's{cached}",
+            DecimalBytes(bytes as u64),
+            giga(read),
+            percent(share)
+        );
+        let lines = vec![
+            ("prompt", format!("{} tokens at once", thousands(prompt_tokens))),
+            ("  time", prompt.line()),
+            line,
+            ("token", token.line()),
+            ("  speed", speed),
+            ("  weights", weights),
+        ];
+        let json = merged([
+            token.json("token"),
+            prompt.json("prompt"),
+            json!({
+                "tokens_per_s": per_s,
+                "weight_bytes": bytes,
+                "weights_gb_per_s": read / 1e9,
+                "share_of_memory": share,
+                "prompt_tokens": prompt_tokens,
+                "prompt_tokens_per_s": judged["tokens_per_s"],
+                "prompt_gflop_per_s": judged["gflop_per_s"],
+                "prompt_share_of_peak": judged["share_of_peak"],
+            }),
+        ]);
+        Found { lines, table: String::new(), json }
+    }
+
+    /// Tokens and operations a second, of `passes` forward passes' worth of work a token: a
+    /// backward pass counts as two.
+    fn work(
+        &self,
+        name: &'static str,
+        passes: f64,
+        tokens: usize,
+        times: &Times,
+        limits: &Limits,
+    ) -> ((&'static str, String), Value) {
+        let GptConfig { n_layer, n_embd, block_size, .. } = self.settings.model;
+        let attention = 4.0 * (n_layer * n_embd) as f64 * block_size as f64;
+        let flops = passes * (2.0 * self.without_positions() as f64 + attention);
+        let per_s = tokens as f64 / times.median_s();
+        let share = flops * per_s / limits.peak();
+        let (speed, rate) = (thousands(per_s as u64), giga(flops * per_s));
+        let line = format!("{speed} tokens/s, {rate} GFLOP/s, {} of the peak", percent(share));
+        let json = json!({
+            "tokens_per_s": per_s,
+            "flop_per_token": flops,
+            "gflop_per_s": flops * per_s / 1e9,
+            "share_of_peak": share,
+        });
+        ((name, line), json)
+    }
+
+    /// N: parameters without the position table.
+    fn without_positions(&self) -> usize {
+        self.parameters() - self.settings.model.block_size * self.settings.model.n_embd
+    }
+
+    fn parameters(&self) -> usize {
+        tinygpt::model::Tensors::of(&self.settings.model).iter().map(|spec| spec.len()).sum()
+    }
+
+    /// The model.
+    pub fn lines(&self) -> Vec<(&'static str, String)> {
+        let GptConfig { vocab_size: v, block_size: t, n_layer: l, n_head: h, n_embd: c, .. } =
+            self.settings.model;
+        let n = millions(self.without_positions());
+        let sizes = format!("V = {v}, T = {t}, L = {l}, H = {h}, C = {c}");
+        let parameters = format!("{} parameters", thousands(self.parameters()));
+        vec![
+            ("model", format!("{}: {sizes}", self.settings.preset)),
+            ("", format!("{parameters}, N = {n} without positions")),
+        ]
+    }
+
+    /// The same for programs.
+    pub fn json(&self) -> Value {
+        let Settings { model, train, preset, .. } = self.settings;
+        merged([
+            json!(model),
+            json!({
+                "preset": preset,
+                "batch_size": train.batch_size,
+                "gradient_accumulation_steps": train.gradient_accumulation_steps,
+                "parameters": self.parameters(),
+                "parameters_without_positions": self.without_positions(),
+            }),
+        ])
+    }
+}
