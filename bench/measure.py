@@ -15,6 +15,9 @@ Block = list[float]
 
 Runner = Callable[[], Block]
 
+LEAST_ROUNDS = 2
+"""A single pair would not show how much a ratio moves."""
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -37,14 +40,14 @@ def paired(
     clock: Callable[[], float] = time.monotonic,
 ) -> list[list[Pair]]:
     """Runs ours, a peer, ours, the next peer, ...: `rounds` times over, or as many as begin within
-    `seconds`, at least once. Gives the pairs of each peer."""
+    `seconds`, at least twice if there are two. Gives the pairs of each peer."""
     end = clock() + seconds
     pairs: list[list[Pair]] = [[] for _ in peers]
-    for _ in range(rounds):
+    for done in range(1, rounds + 1):
         for peer, so_far in zip(peers, pairs):
             block = ours()
             so_far.append(Pair(block, peer()))
-        if clock() >= end:
+        if done >= LEAST_ROUNDS and clock() >= end:
             break
     return pairs
 

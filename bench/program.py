@@ -87,6 +87,8 @@ class Program:
         """Milliseconds a token: the difference of a long text and one of a single token, which is
         free of the time it takes to start and to load the model."""
         short, long = (self.writing_s(row, count) for count in (1, 1 + tokens))
+        if long <= short:
+            raise ProgramError("the long text took no longer: too much else runs on this machine")
         return (long - short) / tokens * 1e3
 
     def writing_s(self, row: Row, tokens: int) -> float:

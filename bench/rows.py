@@ -124,7 +124,7 @@ TRAINS, GENERATES = (PYTORCH,), (NANOGPT_WAY, TRANSFORMERS)
 ROWS = (
     Row("cpu", "train 0.8M, T 64, B 12", SMALL, TRAINS, batch_size=12),
     Row("char", "train 10.7M, T 256, B 16", CHAR, TRAINS, batch_size=16),
-    Row("char-dropout", "the same, dropout 0.2", CHAR_DROPOUT, TRAINS, batch_size=16),
+    Row("char-dropout", "train 10.7M, T 256, B 16, dropout 0.2", CHAR_DROPOUT, TRAINS, batch_size=16),
     Row("gpt2-short", "train 124M, T 64, B 4", GPT2_SHORT, TRAINS, batch_size=4),
     Row("gpt2", "train 124M, T 1024, B 1", GPT2, TRAINS),
     Row("generate-char", "generate, 10.7M", CHAR, GENERATES, new_tokens=200),
