@@ -1,7 +1,9 @@
 """TinyGPT's side: its own program, timed by its own words where it has any."""
 
+import json
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,7 +27,10 @@ def build() -> Path:
     """Builds the program, and says where it is."""
     command = ["cargo", "build", "--release", "--locked", "--package", "tinygpt-cli"]
     subprocess.run(command, cwd=ROOT, check=True)
-    return ROOT / "target" / "release" / "tinygpt"
+    ask = ["cargo", "metadata", "--format-version=1", "--no-deps", "--offline"]
+    metadata = subprocess.run(ask, cwd=ROOT, check=True, capture_output=True).stdout
+    name = "tinygpt.exe" if sys.platform == "win32" else "tinygpt"
+    return Path(json.loads(metadata)["target_directory"]) / "release" / name
 
 
 def shape_flags(shape: Shape, batch_size: int) -> list[str]:
