@@ -41,8 +41,9 @@ def draw(results: dict[str, Any], path: Path) -> None:
     low, high = min(*ratios, 0.9), max(*ratios, 1.1)
     axes.set_xlim(low / 1.1, high * (high / low) ** 0.6)  # room for the labels
     axes.set_xticks([2.0**n for n in range(-10, 11) if low <= 2.0**n <= high])
+    beside = {"textcoords": "offset points", "va": "center"}
     for index, (ratio, label) in enumerate(zip(ratios, labels)):
-        axes.annotate(label, (max(ratio, 1), index), (6, 0), textcoords="offset points", va="center")
+        axes.annotate(label, (max(ratio, 1), index), (6, 0), **beside)
     axes.axvline(1, color=TEXT, linewidth=1)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g} x"))
     axes.xaxis.set_minor_locator(NullLocator())

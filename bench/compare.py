@@ -1,6 +1,7 @@
 """TinyGPT beside PyTorch and transformers, in turn on the same machine: `python bench/compare.py`.
 
-Needs `requirements.txt`, and says how to install it. Writes `results.json`, `results.md` and a chart.
+Needs `requirements.txt`, and says how to install it. Writes `results.json`, `results.md` and a
+chart.
 """
 
 import argparse
@@ -58,7 +59,7 @@ def try_all(row: Row, peer: Peer, plan: Plan, workers: ExitStack) -> list[Candid
             candidate.drop(str(error))
             say(f"  {peer.name}, {setting.name}: skipped: {error}")
             continue
-        check_parameters(row, peer, worker.about["parameters"])
+        check_parameters(row, peer, worker.parameters)
         say(f"  {peer.name}, {setting.name}: {alone(row, candidate.trial_ms)}")
         running = sorted((c for c in candidates if c.worker), key=lambda c: c.trial_ms)
         for slow in running[peer.finalists :]:
@@ -121,7 +122,7 @@ def options() -> argparse.Namespace:
     add("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
     add("--rounds", type=positive, default=5, help="pairs of each peer, at most (default 5)")
     add("--seconds", type=float, default=45, help="of pairs in a row, about (default 45)")
-    add("--threads", type=positive, default=machine.usable_cpus(), help="on both sides (default all)")
+    add("--threads", type=positive, default=machine.usable_cpus(), help="on both sides")
     add("--dtype", help="passed on to tinygpt; its own default otherwise")
     add("--out", type=Path, default=HERE, help="folder of the results (default bench/)")
     add("--install", action="store_true", help=f"make {VENV.name} and install the packages first")
@@ -164,8 +165,8 @@ def main() -> None:
     plan = Plan(python_with_packages(asked.install), asked.threads, asked.rounds, asked.seconds)
     path = build()
     asked.out.mkdir(parents=True, exist_ok=True)
-    results = machine.about(path, asked.threads) | {"packages": machine.packages(plan.python, MODULES)}
-    results["rows"] = []
+    results = machine.about(path, asked.threads)
+    results |= {"packages": machine.packages(plan.python, MODULES), "rows": []}
     with tempfile.TemporaryDirectory() as models:
         program = Program(path, asked.threads, asked.dtype, Path(models))
         for row in ROWS:
@@ -181,7 +182,7 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except (ProgramError, subprocess.CalledProcessError) as error:
+    except (ProgramError, subprocess.CalledProcessError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except KeyboardInterrupt:
         raise SystemExit("stopped; the rows that were finished are kept") from None

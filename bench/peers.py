@@ -14,7 +14,7 @@ from rows import Peer, Row, Setting
 
 WORKER = Path(__file__).resolve().parent / "worker.py"
 LONGEST_S = 600
-"""What takes longer than this is given up: a compiler that does not end, numbers that are emulated."""
+"""What takes longer is given up: a compiler that does not end, numbers that are emulated."""
 
 
 class PeerError(Exception):
@@ -42,11 +42,11 @@ class Worker:
             text=True,
             env=environment,
         )
-        self.about: dict[str, Any] = {}
+        self.parameters = 0
 
     def start(self) -> None:
-        """Waits until it is compiled and warm, and checks that it is the model that was asked for."""
-        self.about = self.answer()
+        """Waits until it is compiled and warm."""
+        self.parameters = self.answer()
 
     def block(self, units: int) -> Block:
         """Milliseconds of each of so many units."""

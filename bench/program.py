@@ -77,8 +77,8 @@ class Program:
         times: Block = []
         with tempfile.TemporaryDirectory() as folder:
             command = self.command(row, "train", *flags, f"--max-iters={wanted}", "--out-dir=run")
-            pipe, merged = subprocess.PIPE, subprocess.STDOUT
-            with subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=merged, text=True) as ran:
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            with subprocess.Popen(command, cwd=folder, **pipes) as ran:
                 for line in ran.stdout:
                     lines.append(line)
                     times += [float(step[1]) for step in [STEP.match(line)] if step]

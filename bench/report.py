@@ -103,8 +103,8 @@ def head(results: Json) -> list[str]:
 def comparison(rows: list[Json]) -> list[str]:
     """TinyGPT beside the fastest setting of each peer."""
     lines = [
-        "Tokens a second (GFLOP/s in training); the ratio is the median of the pairs', with the lowest "
-        "and the highest. Above 1 TinyGPT is faster.",
+        "Tokens a second (GFLOP/s in training); the ratio is the median of the pairs', with the "
+        "lowest and the highest. Above 1 TinyGPT is faster.",
         "",
         "| work | TinyGPT | peer, its fastest setting | peer | TinyGPT / peer |",
         "|---|---|---|---|---|",
@@ -112,7 +112,8 @@ def comparison(rows: list[Json]) -> list[str]:
     for row in rows:
         for peer in row["peers"]:
             if "best" not in peer:
-                lines.append(f"| {row['title']} | {speed(row['tinygpt'])} | {peer['name']} | - | - |")
+                ours = speed(row["tinygpt"])
+                lines.append(f"| {row['title']} | {ours} | {peer['name']} | - | - |")
                 continue
             spread = f"{peer['ratio_low']:.2f} to {peer['ratio_high']:.2f}"
             lines.append(

@@ -1,6 +1,6 @@
 """What is compared: one row for each piece of work, the same for everybody."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -115,17 +115,17 @@ TRANSFORMERS = Peer(
 )
 
 CHAR = Shape(65, 256, 6, 6, 384, bias=False)
+CHAR_DROPOUT = replace(CHAR, dropout=0.2)
 SMALL = Shape(65, 64, 4, 4, 128, bias=False)
 GPT2 = Shape(50304, 1024, 12, 12, 768, bias=True)  # nanoGPT's padded vocabulary
-GPT2_SHORT = Shape(50304, 64, 12, 12, 768, bias=True)
-CHAR_DROPOUT = Shape(65, 256, 6, 6, 384, bias=False, dropout=0.2)
+GPT2_SHORT = replace(GPT2, block_size=64)
 
 TRAINS, GENERATES = (PYTORCH,), (NANOGPT_WAY, TRANSFORMERS)
 ROWS = (
-    Row("cpu", "train 0.8M, T 64, B 12", SMALL, TRAINS, batch_size=12),
-    Row("char", "train 10.7M, T 256, B 16", CHAR, TRAINS, batch_size=16),
-    Row("char-dropout", "train 10.7M, T 256, B 16, dropout 0.2", CHAR_DROPOUT, TRAINS, batch_size=16),
-    Row("gpt2-short", "train 124M, T 64, B 4", GPT2_SHORT, TRAINS, batch_size=4),
+    Row("cpu", "train 0.8M, T 64, B 12", SMALL, TRAINS, 12),
+    Row("char", "train 10.7M, T 256, B 16", CHAR, TRAINS, 16),
+    Row("char-dropout", "train 10.7M, T 256, B 16, dropout 0.2", CHAR_DROPOUT, TRAINS, 16),
+    Row("gpt2-short", "train 124M, T 64, B 4", GPT2_SHORT, TRAINS, 4),
     Row("gpt2", "train 124M, T 1024, B 1", GPT2, TRAINS),
     Row("generate-char", "generate, 10.7M", CHAR, GENERATES, new_tokens=200),
     Row("generate-gpt2", "generate, 124M", GPT2, GENERATES, new_tokens=200),

@@ -1,7 +1,8 @@
 """One setting of one peer, in a process of its own: `python worker.py '{...}'`.
 
-Answers each line of standard input, a number of units, with a line of JSON: the milliseconds of each.
-Its first line says what it is and that it is ready. Ends with its input.
+Answers each line of standard input, a number of units, with the milliseconds of each, in JSON. Its
+first line, the number of the model's parameters without positions, says that it is ready. Ends with
+its input.
 """
 
 import json
@@ -50,7 +51,7 @@ def generating(job: dict[str, Any]) -> tuple[Callable[[int], Any], int]:
 
 
 def generating_cached(job: dict[str, Any]) -> tuple[Callable[[int], Any], int]:
-    """So many tokens of one sequence as transformers makes them: with a cache of keys and values."""
+    """So many tokens of one sequence as transformers makes them: keys and values are kept."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     shape = job["shape"]
@@ -92,29 +93,23 @@ def times_of(step: Step, units: int) -> list[float]:
     return times
 
 
-def prepared(job: dict[str, Any]) -> tuple[Callable[[int], list[float]], dict[str, Any]]:
-    """What measures a block, warmed up, and the first answer."""
+def prepared(job: dict[str, Any]) -> tuple[Callable[[int], list[float]], int]:
+    """What measures a block, warmed up, and the model's parameters without positions."""
     torch.manual_seed(1337)
     torch.set_num_threads(job["threads"])
     torch.set_float32_matmul_precision(job["setting"]["matmul"])
-    ready = {"torch": torch.__version__, "capability": torch.backends.cpu.get_cpu_capability()}
     if job["job"] == "train":
         step, parameters = training(job)
         times_of(step, 2)
-        return lambda units: times_of(step, units), ready | {"parameters": parameters}
-    if job["job"] == "transformers":
-        import transformers
-
-        ready |= {"transformers": transformers.__version__}
-        generate, parameters = generating_cached(job)
-    else:
-        generate, parameters = generating(job)
+        return lambda units: times_of(step, units), parameters
+    make = generating_cached if job["job"] == "transformers" else generating
+    generate, parameters = make(job)
     generate(4)
 
     def measure(tokens: int) -> list[float]:
         return [times_of(lambda: generate(tokens), 1)[0] / tokens]
 
-    return measure, ready | {"parameters": parameters}
+    return measure, parameters
 
 
 def main() -> None:
@@ -125,8 +120,8 @@ def main() -> None:
         print(json.dumps(value), file=answers, flush=True)
 
     try:
-        measure, ready = prepared(json.loads(sys.argv[1]))
-        answer(ready)
+        measure, parameters = prepared(json.loads(sys.argv[1]))
+        answer(parameters)
         for line in sys.stdin:
             answer(measure(int(line)))
     except Exception as error:  # a compiler that is missing, memory, a PyTorch that cannot do it
