@@ -138,15 +138,20 @@ def positive(text: str) -> int:
     return number
 
 
+def python_of_peers() -> str:
+    """The Python of the virtual environment if there is one, else this one."""
+    in_venv = VENV / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    return str(in_venv) if in_venv.exists() else sys.executable
+
+
 def python_with_packages(install: bool) -> str:
-    """The Python of the virtual environment if there is one, else this one; it has the packages."""
-    bin_folder = VENV / ("Scripts" if sys.platform == "win32" else "bin")
+    """That Python, once it is certain to have the packages."""
     requirements = HERE / "requirements.txt"
     if install:
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
-        pip = [str(bin_folder / "python"), "-m", "pip", "install", "-r", str(requirements)]
+        pip = [python_of_peers(), "-m", "pip", "install", "-r", str(requirements)]
         subprocess.run(pip, check=True)
-    python = str(bin_folder / "python") if VENV.exists() else sys.executable
+    python = python_of_peers()
     found = machine.packages(python, MODULES)
     if lacks := [name for name in MODULES if name not in found]:
         raise SystemExit(
@@ -161,7 +166,7 @@ def main() -> None:
     """Measures the rows asked for, and writes what there is after each."""
     asked = options()
     if asked.self_test:
-        raise SystemExit(subprocess.run([sys.executable, str(HERE / "self_test.py")]).returncode)
+        raise SystemExit(subprocess.call([python_of_peers(), str(HERE / "self_test.py")]))
     plan = Plan(python_with_packages(asked.install), asked.threads, asked.rounds, asked.seconds)
     path = build()
     asked.out.mkdir(parents=True, exist_ok=True)
