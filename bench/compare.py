@@ -1,0 +1,193 @@
+"""TinyGPT beside PyTorch and transformers, in turn on the same machine: `python bench/compare.py`.
+
+Needs `requirements.txt`, and says how to install it. Writes `results.json`, `results.md` and a
+chart.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import machine
+import report
+from measure import paired, units_in
+from peers import Candidate, PeerError, Worker
+from program import Program, ProgramError, build
+from rows import ROWS, Peer, Row
+
+HERE = Path(__file__).resolve().parent
+VENV = HERE / ".venv"
+MODULES = ("torch", "transformers", "matplotlib", "safetensors")
+TRIAL_S = 3.0
+"""About how long a setting is tried alone, once it is warm."""
+TRIAL_TOKENS = 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to measure."""
+
+    python: str
+    threads: int
+    rounds: int
+    seconds: float
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(text, flush=True)
+
+
+def try_all(row: Row, peer: Peer, plan: Plan, workers: ExitStack) -> list[Candidate]:
+    """Tries a peer's settings one by one and leaves the workers of the fastest running, for
+    `workers` to end. No more than one beyond those is ever alive: they are large."""
+    candidates = []
+    for setting in row.settings(peer):
+        worker = workers.enter_context(Worker(plan.python, row, peer, setting, plan.threads))
+        candidate = Candidate(peer, setting, worker)
+        candidates.append(candidate)
+        try:
+            worker.start()
+            candidate.trial_ms = trial(row, worker)
+        except PeerError as error:
+            candidate.drop(str(error))
+            say(f"  {peer.name}, {setting.name}: skipped: {error}")
+            continue
+        check_parameters(row, peer, worker.parameters)
+        say(f"  {peer.name}, {setting.name}: {alone(row, candidate.trial_ms)}")
+        running = sorted((c for c in candidates if c.worker), key=lambda c: c.trial_ms)
+        for slow in running[peer.finalists :]:
+            slow.drop()
+    return candidates
+
+
+def trial(row: Row, worker: Worker) -> float:
+    """Milliseconds a unit when nothing else is measured: enough to drop the slow settings."""
+    if not row.trains:
+        return median(worker.block(TRIAL_TOKENS))
+    first = median(worker.block(1))
+    return median(worker.block(units_in(TRIAL_S, first, least=1)))
+
+
+def check_parameters(row: Row, peer: Peer, found: int) -> None:
+    """Both sides must be the same model; but transformers' GPT-2 has biases whatever one asks."""
+    expected = row.shape.parameters()
+    if found != expected and (row.shape.bias or peer.job != "transformers"):
+        raise SystemExit(f"{row.name}: {peer.name} has {found} parameters, expected {expected}")
+
+
+def alone(row: Row, unit_ms: float) -> str:
+    """A speed in words."""
+    return f"{row.speed(unit_ms)['tokens_per_s']:,.1f} tokens/s alone"
+
+
+def measure_row(row: Row, program: Program, plan: Plan) -> dict[str, Any]:
+    """Everything there is to know of a row."""
+    say(f"{row.name}: {row.title}")
+    with ExitStack() as workers:
+        candidates = [c for peer in row.peers for c in try_all(row, peer, plan, workers)]
+        first = program.block(row, 2 if row.trains else TRIAL_TOKENS)
+        say(f"  TinyGPT: {alone(row, median(first))}")
+        final = [candidate for candidate in candidates if candidate.worker]
+        seconds = plan.seconds / plan.rounds / 2 / max(len(final), 1)
+
+        def units(alone_ms: float) -> int:
+            return units_in(seconds, alone_ms) if row.trains else row.new_tokens
+
+        pairs = paired(
+            lambda: program.block(row, units(median(first))),
+            [lambda c=c: c.worker.block(units(c.trial_ms)) for c in final],
+            plan.rounds,
+            plan.seconds,
+        )
+        for candidate, its_pairs in zip(final, pairs):
+            candidate.pairs = its_pairs
+    result = report.row_result(row, candidates, first)
+    for peer in result["peers"]:
+        say(f"  {report.verdict(peer)}")
+    return result | {"command": program.commands[row.name], "runs_as": program.runs_as}
+
+
+def options() -> argparse.Namespace:
+    """The command line."""
+    names = [row.name for row in ROWS]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    add("--rounds", type=positive, default=5, help="pairs of each peer, at most (default 5)")
+    add("--seconds", type=float, default=45, help="of pairs in a row, about (default 45)")
+    add("--threads", type=positive, default=machine.usable_cpus(), help="on both sides")
+    add("--dtype", help="passed on to tinygpt; its own default otherwise")
+    add("--out", type=Path, default=HERE, help="folder of the results (default bench/)")
+    add("--install", action="store_true", help=f"make {VENV.name} and install the packages first")
+    add("--self-test", action="store_true", help="check this program on made-up numbers, and stop")
+    return parser.parse_args()
+
+
+def positive(text: str) -> int:
+    """A whole number from 1."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: must be at least 1")
+    return number
+
+
+def python_of_peers() -> str:
+    """The Python of the virtual environment if there is one, else this one."""
+    in_venv = VENV / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+    return str(in_venv) if in_venv.exists() else sys.executable
+
+
+def python_with_packages(install: bool) -> str:
+    """That Python, once it is certain to have the packages."""
+    requirements = HERE / "requirements.txt"
+    if install:
+        subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
+        pip = [python_of_peers(), "-m", "pip", "install", "-r", str(requirements)]
+        subprocess.run(pip, check=True)
+    python = python_of_peers()
+    found = machine.packages(python, MODULES)
+    if lacks := [name for name in MODULES if name not in found]:
+        raise SystemExit(
+            f"error: {python} lacks {', '.join(lacks)}\n"
+            f"hint: {sys.executable} {HERE / 'compare.py'} --install makes {VENV} and installs\n"
+            f"      them there; or: {python} -m pip install -r {requirements}"
+        )
+    return python
+
+
+def main() -> None:
+    """Measures the rows asked for, and writes what there is after each."""
+    asked = options()
+    if asked.self_test:
+        raise SystemExit(subprocess.call([python_of_peers(), str(HERE / "self_test.py")]))
+    plan = Plan(python_with_packages(asked.install), asked.threads, asked.rounds, asked.seconds)
+    path = build()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    results = machine.about(path, asked.threads)
+    results |= {"packages": machine.packages(plan.python, MODULES), "rows": []}
+    with tempfile.TemporaryDirectory() as models:
+        program = Program(path, asked.threads, asked.dtype, Path(models))
+        for row in ROWS:
+            if row.name in asked.rows:
+                results["rows"].append(measure_row(row, program, plan))
+                report.write(results, asked.out)
+    chart = asked.out / "bench.svg" if asked.out != HERE else HERE.parent / "docs" / "bench.svg"
+    drawing = [plan.python, str(HERE / "chart.py"), str(asked.out / "results.json"), str(chart)]
+    subprocess.run(drawing, check=True)
+    say((asked.out / "results.md").read_text())
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except (ProgramError, subprocess.CalledProcessError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("stopped; the rows that were finished are kept") from None

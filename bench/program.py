@@ -1,0 +1,134 @@
+"""TinyGPT's side: its own program, timed by its own words where it has any."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from measure import Block
+from rows import Row, Shape
+
+ROOT = Path(__file__).resolve().parent.parent
+WARM_UP = 2
+"""First steps of a training that do not count: pages of memory are new, threads start."""
+
+STEP = re.compile(r"iter \d+: .* time ([0-9.]+)ms")
+PROCESSOR = re.compile(r"processor +(.*)")
+
+
+class ProgramError(Exception):
+    """TinyGPT ended otherwise than expected; the text is its own."""
+
+
+def build() -> Path:
+    """Builds the program, and says where it is."""
+    command = ["cargo", "build", "--release", "--locked", "--package", "tinygpt-cli"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    ask = ["cargo", "metadata", "--format-version=1", "--no-deps", "--offline"]
+    metadata = subprocess.run(ask, cwd=ROOT, check=True, capture_output=True).stdout
+    name = "tinygpt.exe" if sys.platform == "win32" else "tinygpt"
+    return Path(json.loads(metadata)["target_directory"]) / "release" / name
+
+
+def shape_flags(shape: Shape, batch_size: int) -> list[str]:
+    """Every setting that the work depends on, whatever a preset says."""
+    settings = {
+        "n-layer": shape.n_layer,
+        "n-head": shape.n_head,
+        "n-embd": shape.n_embd,
+        "block-size": shape.block_size,
+        "vocab-size": shape.vocab_size,
+        "bias": str(shape.bias).lower(),
+        "activation": "gelu",
+        "tokenizer": "char",
+        "dropout": shape.dropout,
+        "batch-size": batch_size,
+        "gradient-accumulation-steps": 1,
+    }
+    return [f"--{name}={value}" for name, value in settings.items()]
+
+
+class Program:
+    """The program `tinygpt`, told how many threads and which type of number to compute with; the
+    models that it is to write texts with are made in `models`."""
+
+    def __init__(self, path: Path, threads: int, dtype: str | None, models: Path):
+        self.path, self.models = path, models
+        self.common = [f"--threads={threads}"] + ([f"--dtype={dtype}"] if dtype else [])
+        self.commands: dict[str, str] = {}
+        self.runs_as = ""
+
+    def block(self, row: Row, units: int) -> Block:
+        """Milliseconds of so many units of the row's work."""
+        return self.training_steps(row, units) if row.trains else [self.token_ms(row, units)]
+
+    def training_steps(self, row: Row, steps: int) -> Block:
+        """Milliseconds of each of `steps` steps, read from the log lines of `tinygpt train`.
+
+        The one place where training is timed.
+        """
+        looks = ["--eval-interval=0", "--eval-iters=1", "--sample-tokens=0", "--log-interval=1"]
+        flags = shape_flags(row.shape, row.batch_size) + looks
+        wanted = WARM_UP + steps
+        lines: list[str] = []
+        times: Block = []
+        with tempfile.TemporaryDirectory() as folder:
+            command = self.command(row, "train", *flags, f"--max-iters={wanted}", "--out-dir=run")
+            pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+            with subprocess.Popen(command, cwd=folder, **pipes) as ran:
+                for line in ran.stdout:
+                    lines.append(line)
+                    times += [float(step[1]) for step in [STEP.match(line)] if step]
+                    self.note_processor(line)
+                    if len(times) == wanted:
+                        ran.kill()  # what follows is an evaluation and a checkpoint
+                        return times[WARM_UP:]
+        raise ProgramError("".join(lines[-5:]).strip())
+
+    def token_ms(self, row: Row, tokens: int) -> float:
+        """Milliseconds a token: the difference of a long text and one of a single token, which is
+        free of the time it takes to start and to load the model."""
+        short, long = (self.writing_s(row, count) for count in (1, 1 + tokens))
+        if long <= short:
+            raise ProgramError("the long text took no longer: too much else runs on this machine")
+        return (long - short) / tokens * 1e3
+
+    def writing_s(self, row: Row, tokens: int) -> float:
+        """Seconds that the program takes in all to write so many tokens."""
+        freely = ["--temperature=1", "--top-k=0", f"--max-new-tokens={tokens}"]
+        command = self.command(row, "sample", str(self.model(row)), *freely)
+        start = time.monotonic()
+        self.run(command)
+        return time.monotonic() - start
+
+    def model(self, row: Row) -> Path:
+        """A model of random weights, made once."""
+        folder = self.models / row.name
+        if not folder.exists():
+            once = ["--max-iters=0", "--eval-iters=1", "--sample-tokens=0", f"--out-dir={folder}"]
+            flags = shape_flags(row.shape, row.batch_size) + once
+            opening = self.run([str(self.path), "train", *flags, *self.common])
+            for line in opening.splitlines():
+                self.note_processor(line)
+        return folder
+
+    def run(self, command: list[str]) -> str:
+        """What a command writes, once it has ended well."""
+        ran = subprocess.run(command, cwd=self.models, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise ProgramError(ran.stderr.strip())
+        return ran.stdout
+
+    def command(self, row: Row, *words: str) -> list[str]:
+        """The command line, kept as an example of how the row was measured."""
+        words = (*words, *self.common)
+        self.commands[row.name] = " ".join(["tinygpt", *words])
+        return [str(self.path), *words]
+
+    def note_processor(self, line: str) -> None:
+        """Keeps what the program says it computes with: threads, instruction set, dtype."""
+        said = PROCESSOR.match(line)
+        self.runs_as = said[1].strip() if said else self.runs_as
