@@ -4,9 +4,11 @@
 //! start value. However rows, columns and k are cut (threads, blocks, micro-batches), the bits are
 //! the same; only another instruction set may round otherwise.
 //!
-//! Structure (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008): k
-//! is cut into blocks; of each, B is packed once by all workers into panels as wide as a register
-//! tile; each worker then takes its rows in blocks that stay in L2, and runs the tile over them.
+//! Structure (after Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", 2008):
+//! k is cut into blocks. Of each, the operand of the smaller side is packed once, by all workers for
+//! all of them, in the order in which a register tile reads it. Each worker then takes pieces of the
+//! larger side, packs what belongs to them for itself, into its own cache, and runs the tile over
+//! them. An A whose rows lie together is read where it is.
 
 mod tile;
 mod pack;
@@ -15,8 +17,9 @@ use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 pub(crate) use pack::pack_panels;
 use pack::pack_strips;
+use std::ops::Range;
 pub(crate) use tile::{Left, Tile, column_of_tiles, tile_width, width};
-use tile::{TILE_ROWS, strips_room};
+use tile::{TILE_ROWS, strips_len, strips_room};
 
 /// A matrix inside a slice: element (r, c) lies at `r * row + c * col`.
 #[derive(Clone, Copy)]
@@ -37,10 +40,10 @@ impl<'a> Mat<'a> {
         Self { row: self.col, col: self.row, ..self }
     }
 
-    /// The same without its first `rows` rows.
+    /// The same without its first `rows` rows, of which it has as many or no column.
     #[inline(always)]
     pub(crate) fn skip_rows(self, rows: usize) -> Self {
-        Self { data: &self.data[rows * self.row..], ..self }
+        Self { data: &self.data[(rows * self.row).min(self.data.len())..], ..self }
     }
 
     #[inline(always)]
@@ -74,8 +77,10 @@ pub enum Start<'a> {
 const K_BLOCK: usize = 768;
 /// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
-/// Most panels of B that are packed together, so that reading goes along its rows.
+/// Most panels of B that are packed together for all, so that reading goes along its rows.
 const PANELS_TOGETHER: usize = 12;
+/// Most panels of B that a worker packs for itself: with `K_BLOCK` rows they leave half of L2.
+const PANELS_OWN: usize = 4;
 
 /// `C (m, n) = start + A (m, k) B (k, n)`, with C in rows of `n`.
 pub fn product(
@@ -92,96 +97,163 @@ pub fn product(
     if let Start::Bias(bias) = start {
         assert_eq!(bias.len(), n, "one bias a column");
     }
-    let isa = cpu.isa();
-    let width = tile_width(isa);
-    let panels = n.div_ceil(width);
+    let c = Shared::of(c);
     let blocks = k.div_ceil(K_BLOCK).max(1);
     let k_block = k.div_ceil(blocks);
-    let mut pack = cpu.pack.borrow_mut();
-    pack.resize(panels * width * k_block);
-    // Rows are shared out where there are enough of them for all workers, else columns.
-    let by_rows = m >= cpu.threads() * TILE_ROWS * 2;
-    // A few pieces for each worker, so that none waits long for the last.
-    let row_unit = m.div_ceil(8 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
-    let panel_unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
-    // Strips are needed where the rows of A do not lie together; every worker makes room for as
-    // many as there may be, so that none has to when it first takes a large piece.
-    let strips = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), k_block) };
     for block in 0..blocks {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
-        let depth = k1 - k0;
-        let packed = Shared::of(&mut pack[..panels * width * depth]);
-        let b = Mat { data: &b.data[(k0 * b.row).min(b.data.len())..], ..b };
+        let (a, b) = (a.transposed().skip_rows(k0).transposed(), b.skip_rows(k0));
+        let job = Job { c, a, b, m, n, depth: k1 - k0, start };
+        if m > n { by_rows(cpu, job) } else { by_columns(cpu, job) }
+    }
+}
+
+/// A product over one block of k.
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    c: Shared<'a, f32>,
+    a: Mat<'a>,
+    b: Mat<'a>,
+    m: usize,
+    n: usize,
+    depth: usize,
+    start: Start<'a>,
+}
+
+/// B is packed for all; each worker packs the strips of the rows it takes.
+fn by_rows(cpu: &Cpu, job: Job) {
+    let (isa, Job { a, b, m, n, depth, .. }) = (cpu.isa(), job);
+    let width = tile_width(isa);
+    let panels = n.div_ceil(width);
+    let mut pack = cpu.pack.borrow_mut();
+    pack.resize(panels * width * depth);
+    let packed = Shared::of(&mut pack);
+    let unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
+    cpu.run(|worker| {
+        while let Some(part) = worker.turns.take(panels, unit) {
+            let cols = part.start * width..n.min(part.end * width);
+            // SAFETY: each panel belongs to one worker.
+            let out = unsafe { packed.slice(part.start * width * depth..part.end * width * depth) };
+            dispatch!(
+                isa, pack_panels, out: &mut [f32], b: Mat<'_>, cols: Range<usize>, depth: usize,
+            );
+        }
+    });
+    let panels = &pack[..];
+    // Every worker makes room for as many strips as there may be, so that none has to when it first
+    // takes a large piece.
+    let room = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), depth) };
+    // A few pieces for each worker, so that none waits long for the last.
+    let unit = m.div_ceil(8 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
+    cpu.run(|worker| {
+        let turns = worker.turns;
+        let scratch = worker.scratch(room);
+        while let Some(rows) = turns.take(m, unit) {
+            dispatch!(
+                isa, some_rows, job: Job<'_>, rows: Range<usize>, scratch: &mut [f32],
+                panels: &[f32],
+            );
+        }
+    });
+}
+
+#[inline(always)]
+fn some_rows<S: Simd>(s: S, job: Job, rows: Range<usize>, strips: &mut [f32], panels: &[f32]) {
+    let left = if job.a.col == 1 {
+        Left::InPlace(job.a.skip_rows(rows.start))
+    } else {
+        pack_strips(s, strips, job.a, rows.clone(), job.depth);
+        Left::Strips(strips)
+    };
+    // SAFETY: this worker alone has these rows.
+    unsafe { tiles(s, job, left, panels, rows, 0..job.n) };
+}
+
+/// The strips of A, if it needs any, are packed for all; each worker packs the panels of the
+/// columns it takes.
+fn by_columns(cpu: &Cpu, job: Job) {
+    let (isa, Job { a, m, n, depth, .. }) = (cpu.isa(), job);
+    let width = tile_width(isa);
+    let panels = n.div_ceil(width);
+    let mut pack = cpu.pack.borrow_mut();
+    if a.col != 1 {
+        pack.resize(strips_room(isa, m, depth));
+        let packed = Shared::of(&mut pack);
         cpu.run(|worker| {
-            while let Some(part) = worker.turns.take(panels, panel_unit) {
-                let cols = part.start * width..n.min(part.end * width);
-                let places = part.start * width * depth..part.end * width * depth;
-                // SAFETY: each panel belongs to one worker.
-                let out = unsafe { packed.slice(places) };
+            while let Some(rows) = worker.turns.take(m, ROW_BLOCK) {
+                let (first, end) = (strips_room(isa, rows.start, depth), rows.end);
+                // SAFETY: each row belongs to one worker.
+                let out = unsafe { packed.slice(first..strips_room(isa, end, depth)) };
                 dispatch!(
-                    isa, pack_panels, out: &mut [f32], b: Mat<'_>, cols: std::ops::Range<usize>,
+                    isa, pack_strips, out: &mut [f32], a: Mat<'_>, rows: Range<usize>,
                     depth: usize,
                 );
             }
         });
-        let packed = &pack[..panels * width * depth];
-        let a = Mat { data: &a.data[(k0 * a.col).min(a.data.len())..], ..a };
-        let out = Shared::of(c);
-        let (size, unit) = if by_rows { (m, row_unit) } else { (n, width) };
-        cpu.run(|worker| {
-            let turns = worker.turns;
-            let scratch = worker.scratch(strips);
-            while let Some(part) = turns.take(size, unit) {
-                let (rows, cols) = if by_rows { (part, 0..n) } else { (0..m, part) };
-                let job = Job { a, packed, depth, n, start, rows, cols };
-                dispatch!(isa, multiply, out: Shared<'_, f32>, scratch: &mut [f32], job: Job<'_>);
-            }
-        });
     }
-}
-
-/// One worker's part of a product over one block of k.
-struct Job<'a> {
-    a: Mat<'a>,
-    packed: &'a [f32],
-    depth: usize,
-    n: usize,
-    start: Start<'a>,
-    rows: std::ops::Range<usize>,
-    cols: std::ops::Range<usize>,
+    let strips = &pack[..];
+    let unit = panels.div_ceil(4 * cpu.threads()).min(PANELS_OWN);
+    cpu.run(|worker| {
+        let turns = worker.turns;
+        let scratch = worker.scratch(unit * width * depth);
+        while let Some(part) = turns.take(panels, unit) {
+            let cols = part.start * width..n.min(part.end * width);
+            let panels = &mut scratch[..part.len() * width * depth];
+            dispatch!(
+                isa, some_columns, job: Job<'_>, cols: Range<usize>, panels: &mut [f32],
+                strips: &[f32],
+            );
+        }
+    });
 }
 
 #[inline(always)]
-fn multiply<S: Simd>(s: S, c: Shared<f32>, scratch: &mut [f32], job: Job) {
-    let width = width::<S>();
-    let Job { a, packed, depth, n, .. } = job;
-    let mut r0 = job.rows.start;
-    while r0 < job.rows.end {
-        let r1 = (r0 + ROW_BLOCK).min(job.rows.end);
-        let block = if a.col == 1 {
-            Left::InPlace(Mat { data: &a.data[r0 * a.row..], ..a })
+fn some_columns<S: Simd>(s: S, job: Job, cols: Range<usize>, panels: &mut [f32], strips: &[f32]) {
+    pack_panels(s, panels, job.b, cols.clone(), job.depth);
+    let mut r0 = 0;
+    while r0 < job.m {
+        let rows = r0..(r0 + ROW_BLOCK).min(job.m);
+        let left = if job.a.col == 1 {
+            Left::InPlace(job.a.skip_rows(r0))
         } else {
-            pack_strips(s, scratch, a, r0..r1, depth);
-            Left::Strips(scratch)
+            Left::Strips(&strips[strips_len::<S>(r0, job.depth)..])
         };
-        let mut c0 = job.cols.start;
-        while c0 < job.cols.end {
-            let c1 = (c0 + width).min(n);
-            let panel = &packed[c0 / width * width * depth..][..width * depth];
-            let start = match job.start {
-                Start::Bias(bias) => Start::Bias(&bias[c0..c1]),
-                other => other,
-            };
-            // SAFETY: this worker alone has these rows and columns of C, which `product` checked.
-            unsafe {
-                let out =
-                    Tile { c: c.ptr().add(r0 * n + c0), stride: n, rows: r1 - r0, cols: c1 - c0 };
-                column_of_tiles(s, out, block, panel, start);
-            }
-            c0 = c1;
+        // SAFETY: this worker alone has these columns.
+        unsafe { tiles(s, job, left, panels, rows, cols.clone()) };
+        r0 += ROW_BLOCK;
+    }
+}
+
+/// The tiles of those rows and columns; `panels` begins with that of the first column.
+///
+/// # Safety
+/// Nobody else uses that part of C.
+#[inline(always)]
+unsafe fn tiles<S: Simd>(
+    s: S,
+    job: Job,
+    left: Left,
+    panels: &[f32],
+    rows: Range<usize>,
+    cols: Range<usize>,
+) {
+    let (width, Job { n, depth, .. }) = (width::<S>(), job);
+    let mut at = cols.start;
+    while at < cols.end {
+        let end = (at + width).min(cols.end);
+        let panel = &panels[(at - cols.start) * depth..][..width * depth];
+        let start = match job.start {
+            Start::Bias(bias) => Start::Bias(&bias[at..end]),
+            other => other,
+        };
+        // SAFETY: the caller's promise; `product` checked that C has these rows and columns.
+        unsafe {
+            let c = job.c.ptr().add(rows.start * n + at);
+            let out = Tile { c, stride: n, rows: rows.len(), cols: end - at };
+            column_of_tiles(s, out, left, panel, start);
         }
-        r0 = r1;
+        at = end;
     }
 }
 

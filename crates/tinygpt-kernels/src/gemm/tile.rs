@@ -37,7 +37,7 @@ pub(super) const fn strip_len<S: Simd>(depth: usize) -> usize {
 
 /// Floats of the strips of `rows` rows.
 #[inline(always)]
-const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
+pub(super) const fn strips_len<S: Simd>(rows: usize, depth: usize) -> usize {
     rows.div_ceil(tile_rows::<S>()) * strip_len::<S>(depth)
 }
 
@@ -136,7 +136,7 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
             }
         };
         // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
-        unsafe { some_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
+        unsafe { tile_of_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
         if narrow {
             for i in 0..rows {
                 // SAFETY: `cols` floats of row r + i.
@@ -152,7 +152,7 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn some_rows<S: Simd>(
+unsafe fn tile_of_rows<S: Simd>(
     s: S,
     rows: usize,
     c: *mut f32,

@@ -5,7 +5,6 @@ mod schedule;
 use crate::config::TrainConfig;
 use crate::model::{Gpt, Params, Spec};
 pub use schedule::learning_rate;
-use tinygpt_kernels::Op;
 use tinygpt_kernels::adamw::{self, Hyper};
 
 /// AdamW's memory: two moments for each parameter, and how many steps made them.
@@ -38,10 +37,7 @@ impl AdamW {
     pub fn step(&mut self, gpt: &mut Gpt, config: &TrainConfig, lr: f64) -> f32 {
         gpt.fold_tied_grads();
         let (params, grads, cpu) = gpt.split_for_optimizer();
-        let n = grads.data().len();
-        let time = cpu.timed(Op::new("gradient norm", &[], 2 * n, n));
-        let norm = adamw::sum_of_squares(grads.data()).sqrt();
-        drop(time);
+        let norm = adamw::sum_of_squares(cpu, grads.data()).sqrt();
         // The caller sees the norm as f32, and must not take for failed what was done.
         if !(norm as f32).is_finite() {
             return norm as f32;
