@@ -4,6 +4,7 @@
 //! training step allocates nothing after the first.
 
 use super::attention::Attention;
+use super::head;
 use crate::config::GptConfig;
 use tinygpt_kernels::Buffer;
 
@@ -22,7 +23,7 @@ pub struct Activations {
     pub ln_f: Buffer,
     /// (B, T, 2)
     pub ln_f_stat: Buffer,
-    /// (B, T, V); the backward turns them into their own gradient.
+    /// (N, V) of the N rows that `head.rs` is at; it turns them into their own gradient.
     pub logits: Buffer,
     /// (B, T)
     pub losses: Buffer,
@@ -81,14 +82,15 @@ impl Activations {
         self.d.each(config, &mut |buffer, width| buffer.resize(n * width));
     }
 
-    /// How many floats a training step holds for each token of sequences of T: all of these, and
-    /// the gradients.
-    pub fn floats_of_a_token(config: &GptConfig, t: usize) -> u64 {
-        let (mut all, mut floats) = (Self::default(), config.vocab_size as u64);
-        let mut add = |_: &mut Buffer, width: usize| floats += width as u64;
+    /// How many floats a training step holds for N tokens in sequences of T: all of these, and the
+    /// gradients. Saturating: a context may be longer than any memory.
+    pub fn floats(config: &GptConfig, n: usize, t: usize) -> u64 {
+        let (mut all, mut of_a_token) = (Self::default(), 0u64);
+        let mut add = |_: &mut Buffer, width: usize| of_a_token += width as u64;
         all.each(config, Attention::default(), t, &mut add);
         all.d.each(config, &mut add);
-        floats
+        let logits = head::rows_at_a_time(n, config.vocab_size) * config.vocab_size;
+        (n as u64).saturating_mul(of_a_token).saturating_add(logits as u64)
     }
 
     /// Calls `visit` with every buffer but the logits, and how many floats it has for each token.

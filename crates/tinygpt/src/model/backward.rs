@@ -1,28 +1,17 @@
-//! The backward pass. Its mirror is `forward.rs`: the same lines, from last to first.
+//! The backward pass from where `head.rs` leaves it. Its mirror is `forward.rs`: the same lines,
+//! from last to first.
 
 use super::{Dropout, Gpt};
-use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
+use tinygpt_kernels::{activation, dropout, embedding, layernorm, linear};
 
-/// Adds to `gpt.grads` the gradient of `scale` times the sum of losses that the forward pass over
-/// the same `idx`, `targets` (B, T) and `drop` has just left in `gpt.acts`.
+/// Adds to `gpt.grads` what the gradient in `gpt.acts.d.c`, of the last LayerNorm's output (B, T, C),
+/// comes to, after the forward pass over the same `idx` (B, T) and `drop`.
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
-pub(super) fn backward(
-    gpt: &mut Gpt,
-    idx: &[u32],
-    targets: &[i32],
-    scale: f32,
-    drop: Dropout,
-    (b, t): (usize, usize),
-) {
+pub(super) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
     let Gpt { config, params, grads, acts: a, cpu, attention, .. } = gpt;
-    let (n, c, h, v) = (b * t, config.n_embd, config.n_head, config.vocab_size);
-    a.shape_gradients(config, n);
+    let (n, c, h) = (b * t, config.n_embd, config.n_head);
     let d = &mut a.d;
 
-    cross_entropy::backward(cpu, &mut a.logits, &a.logits_lse, targets, scale, (n, v)); //  (B, T, V)
-    linear::backward(
-        cpu, &mut d.c, grads.unembedding_mut(), None, &a.logits, &a.ln_f, params.unembedding(), (n, c, v),
-    ); //                                                                                   (B, T, C)
     d.x.fill(0.0);
     let (w, g, x) = (params.ln_f(), grads.ln_f_mut(), &a.x[config.n_layer]);
     layernorm::backward(

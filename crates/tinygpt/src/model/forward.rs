@@ -1,7 +1,8 @@
-//! The forward pass. Its mirror is `backward.rs`: the same lines, from last to first.
+//! The forward pass up to the logits, which are `head.rs`. Its mirror is `backward.rs`: the same
+//! lines, from last to first.
 
 use super::{Dropout, Gpt};
-use tinygpt_kernels::{activation, cross_entropy, dropout, embedding, layernorm, linear};
+use tinygpt_kernels::{activation, dropout, embedding, layernorm, linear};
 
 /// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T).
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
@@ -56,25 +57,4 @@ pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, u
     layernorm::forward(
         cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (n, c),
     ); //                                                                                   (B, T, C)
-}
-
-/// The logits of every position, after [`trunk`].
-#[rustfmt::skip]
-pub(super) fn logits(gpt: &mut Gpt, n: usize) {
-    let Gpt { config, params, acts: a, cpu, .. } = gpt;
-    let (c, v) = (config.n_embd, config.vocab_size);
-    a.logits.resize(n * v);
-    linear::forward(cpu, &mut a.logits, &a.ln_f, params.unembedding(), None, (n, c, v)); // (B, T, V)
-}
-
-/// The sum (not the mean) of the losses at `targets` (B, T), -1 counting nothing.
-#[rustfmt::skip]
-pub(super) fn loss(gpt: &mut Gpt, targets: &[i32]) -> f64 {
-    let (a, n, v) = (&mut gpt.acts, targets.len(), gpt.config.vocab_size);
-    let (losses, lse) = (&mut a.losses, &mut a.logits_lse);
-    cross_entropy::forward(&gpt.cpu, losses, lse, &a.logits, targets, (n, v)); //           (B, T)
-    // Multiples of 2^-24 add up exactly to 2^29, that is over more than ten million tokens at once,
-    // so that the sum does not depend on how a batch is cut.
-    const FINE: f64 = (1u64 << 24) as f64;
-    a.losses.iter().map(|&loss| (loss as f64 * FINE).round() / FINE).sum()
 }

@@ -1,6 +1,7 @@
 //! The model: its parameters, its activations, its two mirror pages.
 //!
-//! Read `tensors.rs` (what there is), then `forward.rs` and `backward.rs` (what happens to it).
+//! Read `tensors.rs` (what there is), then `forward.rs`, `head.rs` and `backward.rs` (what happens to
+//! it).
 
 pub mod tensors;
 mod params;
@@ -8,6 +9,7 @@ mod attention;
 mod dropout;
 mod activations;
 pub(crate) mod forward;
+mod head;
 mod backward;
 pub mod reference;
 
@@ -136,11 +138,12 @@ impl Gpt {
         dims @ (b, t): (usize, usize),
     ) -> Result<(&[f32], Option<f32>)> {
         self.check_batch(idx, targets, dims)?;
-        self.run_forward(idx, Dropout::NONE, dims);
+        self.run_trunk(idx, Dropout::NONE, dims);
+        head::logits(self, 0..b * t);
         let loss = targets.map(|targets| {
             self.seen = Some(Seen { idx: idx.into(), targets: targets.into(), dims: (b, t) });
             let valid = targets.iter().filter(|&&target| target != -1).count();
-            (forward::loss(self, targets) / valid as f64) as f32
+            (head::loss_of_logits(self, targets, 0..b * t) / valid as f64) as f32
         });
         Ok((&self.acts.logits, loss))
     }
@@ -154,7 +157,8 @@ impl Gpt {
         let seen = self.seen.take().expect("a forward pass with targets before its backward");
         let valid = seen.targets.iter().filter(|&&target| target != -1).count();
         let scale = 1.0 / valid.max(1) as f32;
-        backward::backward(self, &seen.idx, &seen.targets, scale, Dropout::NONE, seen.dims);
+        head::loss_and_gradient(self, &seen.targets, scale);
+        backward::trunk(self, &seen.idx, Dropout::NONE, seen.dims);
         self.fold_tied_grads();
     }
 
@@ -196,9 +200,9 @@ impl Gpt {
         dims: (usize, usize),
     ) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        self.run_forward(idx, drop, dims);
-        let loss = forward::loss(self, targets);
-        backward::backward(self, idx, targets, scale, drop, dims);
+        self.run_trunk(idx, drop, dims);
+        let loss = head::loss_and_gradient(self, targets, scale);
+        backward::trunk(self, idx, drop, dims);
         Ok(loss)
     }
 
@@ -208,8 +212,8 @@ impl Gpt {
     /// As for [`forward`](Self::forward).
     pub fn loss_sum(&mut self, idx: &[u32], targets: &[i32], dims: (usize, usize)) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        self.run_forward(idx, Dropout::NONE, dims);
-        Ok(forward::loss(self, targets))
+        self.run_trunk(idx, Dropout::NONE, dims);
+        Ok(head::loss(self, targets))
     }
 
     /// The attention probabilities (B, H, T, T) of block `l` in the last forward pass.
@@ -221,11 +225,10 @@ impl Gpt {
         &self.acts.h[l].seen
     }
 
-    fn run_forward(&mut self, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
+    fn run_trunk(&mut self, idx: &[u32], drop: Dropout, dims: (usize, usize)) {
         // A backward that was due for what is now overwritten would be wrong.
         self.seen = None;
-        forward::trunk(self, idx, drop, (b, t));
-        forward::logits(self, b * t);
+        forward::trunk(self, idx, drop, dims);
     }
 
     pub(crate) fn split_for_optimizer(&mut self) -> (&mut Params, &Params, &Cpu) {

@@ -30,8 +30,8 @@ impl Memory {
         // A tied unembedding's gradient has a place of its own.
         let gradients = bytes(&GptConfig { tied: false, ..model.clone() });
         let at_a_time = micro_batch(&GptConfig { block_size: t, ..model.clone() }, sequences);
-        let of_a_token = size_of::<f32>() as u64 * Activations::floats_of_a_token(model, t);
-        let activations = ((at_a_time * t) as u64).saturating_mul(of_a_token);
+        let floats = Activations::floats(model, at_a_time * t, t);
+        let activations = floats.saturating_mul(size_of::<f32>() as u64);
         Self { weights, gradients, moments: 2 * weights, activations }
     }
 

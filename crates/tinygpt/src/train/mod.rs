@@ -11,7 +11,7 @@ use crate::checkpoint::{Progress, StateRef, TrainState};
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::{Dataset, Tokens, WindowStream, fill, walk, window_start};
 use crate::error::{Error, Result};
-use crate::model::{Dropout, Gpt};
+use crate::model::{Activations, Dropout, Gpt};
 use crate::optim::{AdamW, learning_rate};
 pub use memory::Memory;
 pub use report::{Evaluation, StepReport};
@@ -31,13 +31,15 @@ fn unwatched(_: u64, _: u64) -> ControlFlow<()> {
 /// Tokens computed at a time: enough to keep every product busy, few enough that their activations
 /// stay small. The result does not depend on it.
 const MICRO_BATCH_TOKENS: usize = 2048;
-/// Most floats of logits at a time.
-const MICRO_BATCH_LOGITS: usize = 1 << 26;
+/// Most floats of their activations, where one sequence has no more: a gibibyte.
+const MICRO_BATCH_FLOATS: u64 = 1 << 28;
 
 /// How many sequences of block_size tokens are computed at a time, of `sequences` in a step.
 pub fn micro_batch(model: &GptConfig, sequences: usize) -> usize {
-    let tokens = MICRO_BATCH_TOKENS.min(MICRO_BATCH_LOGITS / model.vocab_size);
-    (tokens / model.block_size).clamp(1, sequences.max(1))
+    let t = model.block_size;
+    let most = (MICRO_BATCH_TOKENS / t).clamp(1, sequences.max(1));
+    let fits = |&b: &usize| Activations::floats(model, b * t, t) <= MICRO_BATCH_FLOATS;
+    (1..=most).rev().find(fits).unwrap_or(1)
 }
 
 /// A model in training.
