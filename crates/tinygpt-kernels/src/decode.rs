@@ -78,9 +78,8 @@ pub fn forward(
     });
 }
 
-/// Outputs computed side by side for one row of x: as many chains as hide the latency of a
-/// multiply-add.
-const TALL: usize = 8;
+/// Outputs computed side by side: their chains hide the latency of a multiply-add.
+const TALL: usize = 4;
 
 /// Outputs `first..last` of every row.
 #[inline(always)]
@@ -96,29 +95,34 @@ fn some_outputs<S: Simd>(
     dims @ (n, _, o): (usize, usize, usize),
 ) {
     match w {
-        Weight::F32(w) => products(s, out, x, w, b, end, (first, last), dims),
-        Weight::Bf16(w) => products(s, out, x, w, b, end, (first, last), dims),
+        Weight::F32(w) => products(s, out, x, w, (first, last), dims),
+        Weight::Bf16(w) => products(s, out, x, w, (first, last), dims),
         Weight::Int8 { values, scales } => {
-            products(s, out, x, (values, scales), b, end, (first, last), dims);
+            products(s, out, x, (values, scales), (first, last), dims);
         }
     }
-    if let End::Activation(kind) = end {
-        for row in 0..n {
-            // SAFETY: this worker alone has these outputs.
-            let y = unsafe { out.slice(row * o + first..row * o + last) };
-            activation::in_place(s, y, kind);
+    for row in 0..n {
+        let place = row * o + first..row * o + last;
+        // SAFETY: this worker alone has these outputs.
+        let y = unsafe { out.slice(place.clone()) };
+        if let Some(b) = b {
+            y.iter_mut().zip(&b[first..last]).for_each(|(y, b)| *y += b);
+        }
+        match end {
+            End::Plain => {}
+            End::Activation(kind) => activation::in_place(s, y, kind),
+            End::Add(to) => y.iter_mut().zip(&to[place]).for_each(|(y, to)| *y += to),
         }
     }
 }
 
+/// The sums alone.
 #[inline(always)]
 fn products<S: Simd, W: Kept>(
     s: S,
     out: Shared<f32>,
     x: &[f32],
     w: W,
-    b: Option<&[f32]>,
-    end: End,
     (first, last): (usize, usize),
     dims @ (n, ..): (usize, usize, usize),
 ) {
@@ -128,9 +132,9 @@ fn products<S: Simd, W: Kept>(
         let mut row = 0;
         while row < n {
             row += match n - row {
-                4.. => tiles::<S, W, 2, 4>(s, out, x, w, b, end, outputs, row, dims),
-                2.. => tiles::<S, W, 4, 2>(s, out, x, w, b, end, outputs, row, dims),
-                _ => tiles::<S, W, TALL, 1>(s, out, x, w, b, end, outputs, row, dims),
+                4.. => tiles::<S, W, 2, 4>(s, out, x, w, outputs, row, dims),
+                2.. => tiles::<S, W, TALL, 2>(s, out, x, w, outputs, row, dims),
+                _ => tiles::<S, W, TALL, 1>(s, out, x, w, outputs, row, dims),
             };
         }
     }
@@ -143,32 +147,28 @@ fn tiles<S: Simd, W: Kept, const R: usize, const M: usize>(
     out: Shared<f32>,
     x: &[f32],
     w: W,
-    b: Option<&[f32]>,
-    end: End,
     (first, last): (usize, usize),
     row: usize,
-    (_, i, o): (usize, usize, usize),
+    (n, i, o): (usize, usize, usize),
 ) -> usize {
+    assert!(row + M <= n && last <= o);
     let x = &x[row * i..(row + M) * i];
-    let write = |m: usize, at: usize, sum: f32| {
-        let (y, place) = (sum + b.map_or(0.0, |b| b[at]), (row + m) * o + at);
-        let y = if let End::Add(to) = end { to[place] + y } else { y };
-        // SAFETY: this worker alone has this output of every row.
-        let to = unsafe { out.slice(place..place + 1) };
-        to[0] = y;
-    };
+    // SAFETY: a place in the first output's row, which the assertion makes one of y's.
+    let y = unsafe { out.ptr().add(row * o) };
     let mut at = first;
     while at + R <= last {
         for (r, sums) in tile::<S, W, R, M>(s, x, w, at, (i, o)).iter().enumerate() {
             for (m, sum) in sums.iter().enumerate() {
-                write(m, at + r, *sum);
+                // SAFETY: output `at + r` of row `row + m`, which this worker alone has.
+                unsafe { *y.add(m * o + at + r) = *sum };
             }
         }
         at += R;
     }
     for at in at..last {
         for (m, sum) in tile::<S, W, 1, M>(s, x, w, at, (i, o))[0].iter().enumerate() {
-            write(m, at, *sum);
+            // SAFETY: output `at` of row `row + m`, which this worker alone has.
+            unsafe { *y.add(m * o + at) = *sum };
         }
     }
     M
@@ -185,14 +185,21 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
 ) -> [[f32; M]; R] {
     assert!(x.len() == M * i && at + R <= o && w.len() == i * o);
     let mut acc = [[s.splat(0.0); M]; R];
-    for (group, start) in (0..i).step_by(GROUP).enumerate() {
-        let end = i.min(start + GROUP);
-        let whole = end - (end - start) % S::LANES;
+    let (whole, groups) = (i - i % S::LANES, i.div_ceil(GROUP));
+    let mut col = 0;
+    while col < whole {
+        let end = whole.min(col.saturating_add(W::STRETCH));
         let mut scale = [s.splat(1.0); R];
         for (r, scale) in scale.iter_mut().enumerate() {
-            *scale = s.splat(w.scale((at + r) * i.div_ceil(GROUP) + group));
+            *scale = s.splat(w.scale((at + r) * groups + col / GROUP));
         }
-        for col in (start..whole).step_by(S::LANES) {
+        while col < end {
+            if col % W::LINE == 0 {
+                // The same outputs of the next tile: memory is slower to answer than it is to read.
+                for r in 0..R {
+                    s.prefetch(w.place((at + R + r) * i + col));
+                }
+            }
             let mut rows = [s.splat(0.0); M];
             for (m, row) in rows.iter_mut().enumerate() {
                 // SAFETY: whole vectors of the rows whose length was checked.
@@ -205,18 +212,19 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
                     acc[r][m] = s.mul_add(rows[m], w, acc[r][m]);
                 }
             }
+            col += S::LANES;
         }
-        if whole < end {
-            for r in 0..R {
-                let (mut rest, from) = ([0.0; GROUP], (at + r) * i);
-                for (rest, col) in rest.iter_mut().zip(whole..end) {
-                    *rest = w.one(from + col, (at + r) * i.div_ceil(GROUP) + group);
-                }
-                let w = s.load_part(&rest[..end - whole]);
-                for m in 0..M {
-                    let x = s.load_part(&x[m * i + whole..m * i + end]);
-                    acc[r][m] = s.mul_add(x, w, acc[r][m]);
-                }
+    }
+    if whole < i {
+        for r in 0..R {
+            let mut rest = [0.0; GROUP];
+            for (rest, col) in rest.iter_mut().zip(whole..i) {
+                *rest = w.one((at + r) * i + col, (at + r) * groups + col / GROUP);
+            }
+            let w = s.load_part(&rest[..i - whole]);
+            for m in 0..M {
+                let x = s.load_part(&x[m * i + whole..(m + 1) * i]);
+                acc[r][m] = s.mul_add(x, w, acc[r][m]);
             }
         }
     }
@@ -225,6 +233,12 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
 
 /// What a weight is kept in.
 trait Kept: Copy {
+    /// How many weights of a row share a scale.
+    const STRETCH: usize;
+    /// How many are in 64 bytes.
+    const LINE: usize;
+    /// Where the weight `at` is, or would be.
+    fn place(self, at: usize) -> *const f32;
     fn len(self) -> usize;
     /// The scale of the `group`-th group of all.
     fn scale(self, group: usize) -> f32;
@@ -237,6 +251,12 @@ trait Kept: Copy {
 }
 
 impl Kept for &[f32] {
+    const STRETCH: usize = usize::MAX;
+    const LINE: usize = 16;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.as_ptr().wrapping_add(at)
+    }
     #[inline(always)]
     fn len(self) -> usize {
         self.len()
@@ -257,6 +277,12 @@ impl Kept for &[f32] {
 }
 
 impl Kept for &[u16] {
+    const STRETCH: usize = usize::MAX;
+    const LINE: usize = 32;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.as_ptr().wrapping_add(at).cast()
+    }
     #[inline(always)]
     fn len(self) -> usize {
         self.len()
@@ -277,6 +303,12 @@ impl Kept for &[u16] {
 }
 
 impl Kept for (&[i8], &[f32]) {
+    const STRETCH: usize = GROUP;
+    const LINE: usize = 64;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.0.as_ptr().wrapping_add(at).cast()
+    }
     #[inline(always)]
     fn len(self) -> usize {
         self.0.len()
