@@ -144,7 +144,7 @@ fn texts_written_together_are_what_each_is_alone_wherever_the_others_end() {
 fn weights_in_fewer_bits_are_the_same_numbers_with_a_cache_as_without() {
     on_every_model(|gpt| {
         let exact = uncached_logits(gpt, &prompt(T));
-        for (precision, most) in [(Precision::Bf16, 0.05), (Precision::Int8, 0.2)] {
+        for (precision, most) in [(Precision::Bf16, 0.5), (Precision::Int8, 2.0)] {
             let (config, isa) = (gpt.config().clone(), gpt.cpu().isa());
             let mut narrow = model(&config, isa);
             narrow.keep_in(precision);
@@ -156,7 +156,7 @@ fn weights_in_fewer_bits_are_the_same_numbers_with_a_cache_as_without() {
                 assert!(worst < 1e-4, "{worst:e} at {len}, {precision:?}");
             }
             let rounding = largest_difference(&uncached_logits(&mut narrow, &prompt(T)), &exact);
-            assert!(rounding > 1e-4 && rounding < most * 10.0, "{rounding:e}, {precision:?}");
+            assert!(rounding > 1e-4 && rounding < most, "{rounding:e}, {precision:?}");
         }
     });
 }
