@@ -8,6 +8,7 @@
 use crate::activation::{self, Kind};
 use crate::narrow::{GROUP, from_bf16, from_int8};
 use crate::par::{Cpu, Shared};
+use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 
 /// The weight (O, I) of a layer, as it is kept.
@@ -53,17 +54,19 @@ pub fn forward(
     (n, i, o): (usize, usize, usize),
 ) {
     assert_eq!((y.len(), x.len()), (n * o, n * i));
-    let weights = match w {
-        Weight::F32(w) => w.len(),
-        Weight::Bf16(w) => w.len(),
+    let (weights, words) = match w {
+        Weight::F32(w) => (w.len(), w.len()),
+        Weight::Bf16(w) => (w.len(), w.len() / 2),
         Weight::Int8 { values, scales } => {
             assert_eq!(scales.len(), o * i.div_ceil(GROUP), "scales");
-            values.len()
+            (values.len(), values.len() / 4 + scales.len())
         }
     };
     assert_eq!(weights, i * o, "weights");
     assert!(b.is_none_or(|b| b.len() == o), "one bias an output");
     assert!(!matches!(end, End::Add(to) if to.len() != n * o), "as many as are written");
+    let floats = words + n * (i + o);
+    let _time = cpu.timed(Op::new("linear few rows", &[n, i, o], 2 * n * i * o, floats));
     let (isa, out, dims) = (cpu.isa(), Shared::of(y), (n, i, o));
     // Long enough to be worth taking, short enough for the others to have something left.
     let unit = (16_384 / i.max(1)).next_multiple_of(TALL).max(TALL);
