@@ -219,15 +219,15 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
         }
     }
     if whole < i {
-        for r in 0..R {
+        for (r, acc) in acc.iter_mut().enumerate() {
             let mut rest = [0.0; GROUP];
             for (rest, col) in rest.iter_mut().zip(whole..i) {
                 *rest = w.one((at + r) * i + col, (at + r) * groups + col / GROUP);
             }
             let w = s.load_part(&rest[..i - whole]);
-            for m in 0..M {
+            for (m, acc) in acc.iter_mut().enumerate() {
                 let x = s.load_part(&x[m * i + whole..(m + 1) * i]);
-                acc[r][m] = s.mul_add(x, w, acc[r][m]);
+                *acc = s.mul_add(x, w, *acc);
             }
         }
     }

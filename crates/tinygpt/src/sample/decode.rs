@@ -57,19 +57,18 @@ impl Cache {
 
     /// Whole forward passes, whose keys and values are kept. Leaves the last rows of `ln_f`.
     fn prefill(&mut self, gpt: &mut Gpt, open: &[usize], texts: &[Vec<u32>]) {
-        let full = gpt.config().block_size;
+        let (full, c) = (gpt.config().block_size, gpt.config().n_embd);
         let t = texts[open[0]].len().min(full);
         let window = |text: usize| &texts[text][texts[text].len() - t..];
         // The prompt is the same for all.
         let alike = open.iter().all(|&text| window(text) == window(open[0]));
         let different = if alike { &open[..1] } else { open };
-        let mut rows = self.acts.ln_f.chunks_exact_mut(gpt.config().n_embd);
+        let mut rows = self.acts.ln_f.chunks_exact_mut(c);
         for some in different.chunks((TOGETHER / t).max(1)) {
             let idx: Vec<u32> = some.iter().flat_map(|&text| window(text)).copied().collect();
             forward::trunk(gpt, &idx, Dropout::NONE, (some.len(), t));
             for (i, &text) in if alike { open } else { some }.iter().enumerate() {
                 let at = if alike { 0 } else { i };
-                let c = gpt.config().n_embd;
                 let last = &gpt.acts.ln_f[((at + 1) * t - 1) * c..(at + 1) * t * c];
                 rows.next().expect("a row for each text").copy_from_slice(last);
                 // Nothing of a full context is valid for the next token.
