@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
-use tinygpt::{Cpu, Isa};
+use tinygpt::{Cpu, Dtype, Isa, Precision};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
 /// `--flag=true`.
@@ -154,6 +154,35 @@ pub fn threads() -> Arg {
         .value_parser(value_parser!(usize))
         .default_value("0")
         .help(help_of("threads"))
+}
+
+/// What the model's matrices are kept in: `--dtype`, with `default`, and `--quantize`.
+pub fn precision(default: &'static str) -> [Arg; 2] {
+    [
+        Arg::new("dtype")
+            .long("dtype")
+            .value_name(Dtype::NAMES.join("|"))
+            .value_parser(PossibleValuesParser::new(Dtype::NAMES))
+            .hide_possible_values(true)
+            .default_value(default)
+            .help("What to keep the weights in; auto is bf16 where the processor multiplies it"),
+        Arg::new("quantize")
+            .long("quantize")
+            .value_name("int8")
+            .value_parser(PossibleValuesParser::new([Precision::Int8.name()]))
+            .hide_possible_values(true)
+            .conflicts_with("dtype")
+            .help("Keep the weights in 8 bits, with a scale for every 64 of them"),
+    ]
+}
+
+/// What was typed for [`precision`].
+pub fn precision_of(matches: &ArgMatches) -> Precision {
+    if matches.contains_id("quantize") {
+        return Precision::Int8;
+    }
+    let name = matches.get_one::<String>("dtype").expect("has a default");
+    Dtype::named(name).expect("one of the names").into()
 }
 
 const MOST_THREADS: usize = 1024;

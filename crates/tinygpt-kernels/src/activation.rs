@@ -49,6 +49,17 @@ fn forward_part<S: Simd>(s: S, y: &mut [f32], x: &[f32], kind: Kind) {
     s.store_part(&mut y[whole..], value_and_slope(s, s.load_part(&x[whole..]), kind).0);
 }
 
+/// The same in place.
+#[inline(always)]
+pub(crate) fn in_place<S: Simd>(s: S, y: &mut [f32], kind: Kind) {
+    let whole = y.len() / S::LANES * S::LANES;
+    let (vectors, rest) = y.split_at_mut(whole);
+    for y in vectors.chunks_exact_mut(S::LANES) {
+        s.store(y, value_and_slope(s, s.load(y), kind).0);
+    }
+    s.store_part(rest, value_and_slope(s, s.load_part(rest), kind).0);
+}
+
 /// In place, dy becoming dx: `dx[i] = dy[i] f'(x[i])`, and x becomes f(x).
 ///
 /// The slope needs the same exponential, so f(x) costs nothing here and need not be kept for the

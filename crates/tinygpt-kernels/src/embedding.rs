@@ -22,7 +22,7 @@ pub fn forward(
     assert_eq!((x.len(), idx.len()), (b * t * c, b * t));
     let _time = cpu.timed(Op::new("embedding forward", &[b, t, c], b * t * c, (2 * b + 1) * t * c));
     let x = Shared::of(x);
-    cpu.run(|worker| {
+    cpu.run_for(b * t * c, |worker| {
         for row in worker.part(b * t, 1) {
             // SAFETY: each row belongs to one worker.
             let x = unsafe { x.slice(row * c..(row + 1) * c) };

@@ -4,6 +4,7 @@
 
 pub mod buffer;
 pub mod rng;
+pub mod narrow;
 mod simd;
 pub mod profile;
 mod par;
@@ -16,6 +17,7 @@ pub mod linear;
 pub mod dropout;
 pub mod attention;
 pub mod activation;
+pub mod decode;
 pub mod cross_entropy;
 pub mod adamw;
 pub mod reference;

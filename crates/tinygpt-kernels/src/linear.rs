@@ -3,9 +3,8 @@
 //! Derivation: `docs/math/linear.md`.
 
 use crate::gemm::{Mat, Start, product};
-use crate::par::{Cpu, Shared};
+use crate::par::Cpu;
 use crate::profile::Op;
-use crate::simd::{Simd, dispatch};
 use crate::sum::add_rows;
 
 /// ```text
@@ -24,63 +23,6 @@ pub fn forward(
     let _time = cpu.timed(Op::new("linear forward", &[n, i, o], 2 * n * i * o, floats));
     let start = b.map_or(Start::Zero, Start::Bias);
     product(cpu, y, Mat::rows(x, i), Mat::rows(w, i).transposed(), (n, i, o), start);
-}
-
-/// The same for one row, as in writing one token at a time: bound by reading W, so nothing is
-/// packed.
-///
-/// Sums run in another order than in [`forward`], so results differ by rounding.
-pub fn forward_one(
-    cpu: &Cpu,
-    y: &mut [f32],
-    x: &[f32],
-    w: &[f32],
-    b: Option<&[f32]>,
-    (i, o): (usize, usize),
-) {
-    assert_eq!((y.len(), x.len(), w.len()), (o, i, i * o));
-    assert!(b.is_none_or(|b| b.len() == o), "one bias an output");
-    let _time = cpu.timed(Op::new("linear one row", &[i, o], 2 * i * o, i * o + i + o));
-    let isa = cpu.isa();
-    let out = Shared::of(y);
-    cpu.run_for(i * o, |worker| {
-        let outputs = worker.part(o, 16);
-        let w = &w[outputs.start * i..outputs.end * i];
-        let b = b.map(|b| &b[outputs.clone()]);
-        // SAFETY: this worker alone has these outputs.
-        let y = unsafe { out.slice(outputs) };
-        dispatch!(isa, dot_rows, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>);
-    });
-}
-
-#[inline(always)]
-fn dot_rows<S: Simd>(s: S, y: &mut [f32], x: &[f32], w: &[f32], b: Option<&[f32]>) {
-    let (lanes, i) = (S::LANES, x.len());
-    for (o, y) in y.iter_mut().enumerate() {
-        let w = &w[o * i..(o + 1) * i];
-        // Four chains hide the latency of the multiply-add.
-        let mut acc = [s.splat(0.0); 4];
-        let mut at = 0;
-        while at + 4 * lanes <= i {
-            for (c, acc) in acc.iter_mut().enumerate() {
-                let at = at + c * lanes;
-                *acc = s.mul_add(s.load(&x[at..]), s.load(&w[at..]), *acc);
-            }
-            at += 4 * lanes;
-        }
-        while at < i {
-            let end = (at + lanes).min(i);
-            let (x, w) = if end - at == lanes {
-                (s.load(&x[at..]), s.load(&w[at..]))
-            } else {
-                (s.load_part(&x[at..end]), s.load_part(&w[at..end]))
-            };
-            acc[0] = s.mul_add(x, w, acc[0]);
-            at = end;
-        }
-        let sum = s.sum(s.add(s.add(acc[0], acc[1]), s.add(acc[2], acc[3])));
-        *y = sum + b.map_or(0.0, |b| b[o]);
-    }
 }
 
 /// ```text
@@ -142,7 +84,7 @@ mod tests {
     use crate::reference::{self, assert_close, numeric_gradient, on_every_isa, random};
 
     #[test]
-    fn forward_matches_the_reference_for_many_rows_and_for_one() {
+    fn forward_matches_the_reference() {
         on_every_isa(|cpu| {
             for (n, i, o) in [(1, 1, 1), (3, 7, 9), (4, 33, 65), (17, 31, 127)] {
                 let (x, w, b) = (random(1, n * i), random(2, o * i), random(3, o));
@@ -150,11 +92,6 @@ mod tests {
                     let exact = reference::linear(&x, &w, b, (n, i, o));
                     let mut y = vec![f32::NAN; n * o];
                     forward(cpu, &mut y, &x, &w, b, (n, i, o));
-                    assert_close(&y, &exact, 1e-6);
-                    y.fill(f32::NAN);
-                    for (y, x) in y.chunks_mut(o).zip(x.chunks(i)) {
-                        forward_one(cpu, y, x, &w, b, (i, o));
-                    }
                     assert_close(&y, &exact, 1e-6);
                 }
             }

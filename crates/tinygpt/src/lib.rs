@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod dtype;
 pub mod config;
 pub mod files;
 pub mod tokenizer;
@@ -18,8 +19,9 @@ pub mod check;
 pub use checkpoint::Checkpoint;
 pub use config::{Activation, GptConfig, TrainConfig};
 pub use data::{DataOptions, Dataset, Input, Newline, Split, Tokens};
+pub use dtype::Dtype;
 pub use error::{Error, Result};
-pub use model::Gpt;
+pub use model::{Gpt, Precision};
 pub use run::{Layers, Run, Settings};
 pub use sample::{Sampler, Sampling};
 pub use tinygpt_kernels::{Cpu, Isa, peak, profile};

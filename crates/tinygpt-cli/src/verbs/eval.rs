@@ -1,7 +1,7 @@
 //! `tinygpt eval`: the loss of a trained model on the whole of its training and validation text.
 
 use crate::anatomy::aligned;
-use crate::args::{number_of, threads, trained, trained_path};
+use crate::args::{number_of, precision, precision_of, threads, trained, trained_path};
 use crate::memory::check_evaluating;
 use crate::progress::{Bar, reading};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
@@ -14,7 +14,8 @@ use tinygpt::checkpoint::{exists, read_progress};
 use tinygpt::files::quoted;
 use tinygpt::run::{data_options, dataset, folder::RUNS, thousands};
 use tinygpt::train::exact_loss;
-use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Run, Settings, TokenizerKind, Tokens};
+use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Precision, Run, Settings};
+use tinygpt::{TokenizerKind, Tokens};
 
 const HELP: &str = "\
 The loss is the mean of -ln p(next token) over every token but the first, seen in windows of
@@ -22,14 +23,18 @@ block_size, one after the other. ln V is the loss of knowing nothing; the perple
 how many tokens the model wavers between. Losses of different tokenizers cannot be compared; bits
 per byte can.
 
+--dtype bf16 and --quantize int8 show beside it what the loss is when the weights are rounded so, as
+`tinygpt sample` does to write faster.
+
 Examples:
   tinygpt eval                              the newest run, on its validation text
   tinygpt eval runs/quick --split both      also on what it was trained on
   tinygpt eval runs/quick/last              its last checkpoint instead of its best
-  tinygpt eval runs/quick --text other.txt  on another text, in the model's tokens";
+  tinygpt eval runs/quick --text other.txt  on another text, in the model's tokens
+  tinygpt eval runs/quick --quantize int8   also with weights of 8 bits";
 
 pub fn arguments(command: Command) -> Command {
-    command.after_help(HELP).args(trained()).args([
+    let part = [
         Arg::new("split")
             .long("split")
             .value_name("train|val|both")
@@ -44,8 +49,8 @@ pub fn arguments(command: Command) -> Command {
             .value_parser(value_parser!(PathBuf))
             .conflicts_with("split")
             .help("Another text: files, a folder, or - for standard input"),
-        threads(),
-    ])
+    ];
+    command.after_help(HELP).args(trained()).args(part).args(precision("f32")).arg(threads())
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
@@ -68,21 +73,16 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     };
     data.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
     let mut rows = vec![HEADINGS.map(Into::into)];
-    for &part in parts {
-        let (tokens, bytes) = match (part, &data.val) {
-            ("val", Some(val)) => (val, data.val_bytes),
-            ("val", None) if parts.len() > 1 => {
-                tell("note: this run has no validation split (val_fraction = 0)");
-                continue;
-            }
-            ("val", None) => {
-                let problem = "there is no validation split (val_fraction = 0)";
-                return Err(Failure::run(format!("{}: {problem}", data.source))
-                    .with_hint("--split train, or another text with --text FILE"));
-            }
-            _ => (&data.train, data.train_bytes),
-        };
+    let there = measurable(&data, parts)?;
+    for &(part, tokens, bytes) in &there {
         rows.push(measured(&mut model, part, tokens, bytes)?);
+    }
+    let precision = precision_of(matches);
+    if precision != Precision::F32 {
+        model.gpt.keep_in(precision);
+        for (part, tokens, bytes) in there {
+            rows.push(measured(&mut model, part, tokens, bytes)?);
+        }
     }
     // The weights are what counts: a training state that is damaged only leaves the step unsaid.
     let progress = read_progress(&model.path).ok().flatten();
@@ -98,6 +98,29 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         (v as f64).ln(),
         aligned(&rows, [false, true, true, true, true, true, true, true]),
     ))
+}
+
+/// The parts of the text that there are, with their tokens and bytes.
+fn measurable<'a>(
+    data: &'a Dataset,
+    parts: &[&'static str],
+) -> Result<Vec<(&'static str, &'a Tokens, u64)>, Failure> {
+    let mut there = Vec::new();
+    for &part in parts {
+        match (part, &data.val) {
+            ("val", Some(val)) => there.push((part, val, data.val_bytes)),
+            ("val", None) if parts.len() > 1 => {
+                tell("note: this run has no validation split (val_fraction = 0)");
+            }
+            ("val", None) => {
+                let problem = "there is no validation split (val_fraction = 0)";
+                return Err(Failure::run(format!("{}: {problem}", data.source))
+                    .with_hint("--split train, or another text with --text FILE"));
+            }
+            _ => there.push((part, &data.train, data.train_bytes)),
+        }
+    }
+    Ok(there)
 }
 
 const HEADINGS: [&str; 8] =
@@ -131,8 +154,12 @@ fn measured(
     }
     let loss = f64::from(loss);
     let bits = loss / LN_2;
+    let precision = model.gpt.precision();
     Ok([
-        part.into(),
+        match precision {
+            Precision::F32 => part.into(),
+            _ => format!("{part}:{}", precision.name()),
+        },
         thousands(n),
         format!("{loss:.4}"),
         format!("{:.3}", loss.exp()),

@@ -57,6 +57,25 @@ fn a_runs_own_text_is_found_from_the_run_and_from_its_checkpoints() {
 }
 
 #[test]
+fn the_loss_of_rounded_weights_stands_below_that_of_the_models_own() {
+    let place = Place::with_run(&[]);
+    let page = place.succeeds(&["eval", "--dtype", "f32"]);
+    let own = rows(&page)[0].clone();
+    assert_eq!(rows(&place.succeeds(&["eval"]))[0], own);
+    for (flags, name) in [(["--dtype", "bf16"], "val:bf16"), (["--quantize", "int8"], "val:int8")] {
+        let page = place.succeeds(&[&["eval"], &flags[..]].concat());
+        let both = rows(&page);
+        assert_eq!((both.len(), &both[0]), (2, &own));
+        assert_eq!(both[1][0], name);
+        let difference = (number(both[1][2]) - number(own[2])).abs();
+        assert!(difference < 0.02, "{page}");
+    }
+    let page = place.succeeds(&["eval", "--split", "both", "--quantize", "int8"]);
+    let parts: Vec<_> = rows(&page).iter().map(|row| row[0].to_string()).collect();
+    assert_eq!(parts, ["train", "val", "train:int8", "val:int8"]);
+}
+
+#[test]
 fn a_run_that_nobody_typed_is_named_and_one_that_only_evaluates_is_not_the_newest() {
     let place = Place::with_run(&[]);
     place.train(&["my.txt", "--eval-only", "--out-dir", "runs/looked"]);

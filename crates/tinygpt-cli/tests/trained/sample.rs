@@ -181,6 +181,44 @@ fn a_seed_repeats_its_texts_on_any_number_of_threads() {
 }
 
 #[test]
+fn texts_written_together_are_those_written_one_by_one_with_stops_and_all() {
+    let place = Place::with_run(&[]);
+    for flags in [&["--temp=9"][..], &["--temp=9", "--stop", "e"], &["--quantize", "int8"]] {
+        let text = |n: &str| {
+            let args = ["sample", "-p", "To be", "-n", "40", "--num-samples", n];
+            place.succeeds(&[&args, flags].concat())
+        };
+        // More than go together.
+        let all = text("19");
+        let texts: Vec<_> = all.split("---------------\n").collect();
+        assert_eq!(texts.len(), 19);
+        for n in [1, 2, 3, 8, 9, 17] {
+            assert_eq!(text(&n.to_string()), texts[..n].join("---------------\n"), "{flags:?}");
+        }
+    }
+}
+
+#[test]
+fn weights_in_fewer_bits_write_and_impossible_ones_are_refused() {
+    let place = Place::with_run(&[]);
+    let text = |flags: &[&str]| place.succeeds(&[&["sample", "-n", "30"], flags].concat());
+    assert_eq!(text(&["--dtype", "auto"]), text(&[]));
+    for flags in [&["--dtype=f32"][..], &["--dtype", "bf16"], &["--quantize=int8"]] {
+        assert_eq!(text(flags).chars().count(), 31, "{flags:?}");
+        assert_eq!(text(flags), text(&[flags, &["--threads", "3"]].concat()));
+    }
+    for flags in [&["--dtype", "f64"][..], &["--quantize", "int4"]] {
+        place.fails(2, &[&["sample"], flags].concat());
+    }
+    place.fails(2, &["sample", "--quantize", "int8", "--dtype", "f32"]);
+    place.break_a_weight();
+    for flags in [&["--dtype=f32"][..], &["--dtype", "bf16"], &["--quantize=int8"]] {
+        let message = place.fails(1, &[&["sample"], flags].concat());
+        assert!(message.contains("is not finite"), "{message}");
+    }
+}
+
+#[test]
 fn a_text_ends_before_the_first_stop_that_comes_after_the_prompt() {
     let place = Place::with_run(&[]);
     let text = |flags: &[&str]| {

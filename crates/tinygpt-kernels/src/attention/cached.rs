@@ -1,37 +1,79 @@
-//! Attention of one new position over keys and values kept from before.
+//! Attention of one new position over keys and values kept from before, for one text or several.
+//!
+//! They are kept as they are read: those of a head one after the other, (slot, H, room, D). A slot
+//! is the place of one text; `room` says for how many positions there is place.
 
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
 
-/// `y` (C) written; `q` (C), `keys` and `values` (T, C) read. The new position sees all T of
-/// them, its own key among them.
+/// Where the keys and values of some texts are, all of them at the same position.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// N: the slot of each text.
+    pub slots: &'a [usize],
+    /// Positions a slot has place for.
+    pub room: usize,
+}
+
+/// Puts the second and third part of `qkv` (N, 3C) where position `at` of each text is kept.
+/// `keys` and `values` written there.
+pub fn keep(
+    keys: &mut [f32],
+    values: &mut [f32],
+    qkv: &[f32],
+    Place { slots, room }: Place,
+    at: usize,
+    (c, h): (usize, usize),
+) {
+    assert!(qkv.len() == slots.len() * 3 * c && at < room, "position {at} of {room}");
+    let d = c / h;
+    for (qkv, slot) in qkv.chunks_exact(3 * c).zip(slots) {
+        for (to, from) in [(&mut *keys, &qkv[c..2 * c]), (&mut *values, &qkv[2 * c..])] {
+            for (head, from) in from.chunks_exact(d).enumerate() {
+                to[((slot * h + head) * room + at) * d..][..d].copy_from_slice(from);
+            }
+        }
+    }
+}
+
+/// `y` (N, C) written; the first part of `qkv` (N, 3C), `keys` and `values` (slots, H, room, D)
+/// read. The new position of each text sees its first T, its own among them.
+///
+/// What comes out for a text does not depend on those beside it.
 pub fn forward(
     cpu: &Cpu,
     y: &mut [f32],
-    q: &[f32],
+    qkv: &[f32],
     keys: &[f32],
     values: &[f32],
+    Place { slots, room }: Place,
     (t, c, h): (usize, usize, usize),
 ) {
-    super::assert_dims((1, t, c, h));
-    assert_eq!((y.len(), q.len(), keys.len(), values.len()), (c, c, t * c, t * c));
-    let _time = cpu.timed(Op::new("attention cached", &[c, h], 4 * t * c, 2 * t * c + 2 * c));
+    let n = slots.len();
+    super::assert_dims((n, t, c, h));
+    assert_eq!((y.len(), qkv.len(), keys.len()), (n * c, n * 3 * c, values.len()));
+    assert!(t <= room, "{t} positions, room for {room}");
+    let floats = n * (2 * t * c + 2 * c);
+    let _time = cpu.timed(Op::new("attention cached", &[n, c, h], 4 * n * t * c, floats));
     let (isa, d) = (cpu.isa(), c / h);
     let y = Shared::of(y);
-    cpu.run_for(t * c, |worker| {
-        let heads = worker.part(h, 1);
+    cpu.run_for(n * t * c, |worker| {
+        let turns = worker.turns;
         let p = worker.scratch(t.next_multiple_of(16));
-        for head in heads {
+        while let Some(head) = turns.take(n * h, 1) {
+            let (text, head) = (head.start / h, head.start % h);
+            let at = text * c + head * d;
             // SAFETY: each head belongs to one worker.
-            let y = unsafe { y.slice(head * d..(head + 1) * d) };
-            let at = head * d;
-            let q = &q[at..at + d];
+            let y = unsafe { y.slice(at..at + d) };
+            let q = &qkv[text * 3 * c + head * d..][..d];
+            let kept = (slots[text] * h + head) * room * d;
+            let (keys, values) = (&keys[kept..][..t * d], &values[kept..][..t * d]);
             let p = &mut *p;
             dispatch!(
                 isa, one_head, y: &mut [f32], p: &mut [f32], q: &[f32], keys: &[f32],
-                values: &[f32], at: usize, t: usize, c: usize,
+                values: &[f32], t: usize,
             );
         }
     });
@@ -45,15 +87,13 @@ fn one_head<S: Simd>(
     q: &[f32],
     keys: &[f32],
     values: &[f32],
-    at: usize,
     t: usize,
-    c: usize,
 ) {
     let d = q.len();
     let scale = 1.0 / (d as f32).sqrt();
     let mut max = f32::NEG_INFINITY;
-    for (j, p) in p[..t].iter_mut().enumerate() {
-        *p = scale * super::dot(s, q, &keys[j * c + at..][..d]);
+    for (p, key) in p[..t].iter_mut().zip(keys.chunks_exact(d)) {
+        *p = scale * super::dot(s, q, key);
         max = if *p > max { *p } else { max };
     }
     let end = t.next_multiple_of(S::LANES);
@@ -65,39 +105,79 @@ fn one_head<S: Simd>(
         sum = s.add(sum, e);
     }
     let inverse = 1.0 / s.sum(sum);
-    y.fill(0.0);
-    let whole = d / S::LANES * S::LANES;
-    for (j, p) in p[..t].iter().enumerate() {
-        let (v, p) = (&values[j * c + at..][..d], p * inverse);
-        for at in (0..whole).step_by(S::LANES) {
-            let next = s.mul_add(s.splat(p), s.load(&v[at..]), s.load(&y[at..]));
-            s.store(&mut y[at..], next);
+    let mut at = 0;
+    while at + WIDE * S::LANES <= d {
+        weighted_sum::<S, WIDE>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        at += WIDE * S::LANES;
+    }
+    while at + S::LANES <= d {
+        weighted_sum::<S, 1>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        at += S::LANES;
+    }
+    for (at, y) in y.iter_mut().enumerate().skip(at) {
+        *y = p[..t].iter().enumerate().fold(0.0, |y, (j, p)| y + p * inverse * values[j * d + at]);
+    }
+}
+
+/// Vectors of a head that are added up side by side: half of a head of 64.
+const WIDE: usize = 4;
+
+/// `y = Σ_j p[j] inverse values[j, at..]` for `N` vectors.
+#[inline(always)]
+fn weighted_sum<S: Simd, const N: usize>(
+    s: S,
+    y: &mut [f32],
+    p: &[f32],
+    inverse: f32,
+    values: &[f32],
+    (at, d): (usize, usize),
+) {
+    let mut sums = [s.splat(0.0); N];
+    for (p, value) in p.iter().zip(values.chunks_exact(d)) {
+        let (p, value) = (s.splat(p * inverse), &value[at..at + N * S::LANES]);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            *sum = s.mul_add(p, s.load(&value[i * S::LANES..]), *sum);
         }
-        for at in whole..d {
-            y[at] += p * v[at];
-        }
+    }
+    for (sum, y) in sums.iter().zip(y.chunks_exact_mut(S::LANES)) {
+        s.store(y, *sum);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::reference::{self, assert_close, on_every_isa, random};
 
     #[test]
-    fn the_last_position_of_full_attention_comes_out() {
+    fn the_last_position_of_full_attention_comes_out_for_each_text_and_as_alone() {
         on_every_isa(|cpu| {
-            for (t, c, h) in [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4)] {
-                let qkv = random(1, t * 3 * c);
-                let (exact, _) = reference::attention(&qkv, |i, j| j <= i, (1, t, c, h));
-                let part = |part: usize| -> Vec<f32> {
-                    qkv.chunks(3 * c)
-                        .flat_map(|row| row[part * c..(part + 1) * c].to_vec())
-                        .collect()
-                };
-                let (q, keys, values) = (part(0), part(1), part(2));
-                let mut y = vec![f32::NAN; c];
-                super::forward(cpu, &mut y, &q[(t - 1) * c..], &keys, &values, (t, c, h));
-                assert_close(&y, &exact[(t - 1) * c..], 1e-6);
+            for (t, c, h) in [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4), (9, 50, 1)] {
+                // Three texts in five slots, neither in order.
+                let (slots, room) = ([4, 0, 3], t + 2);
+                let texts = [1, 2, 3].map(|seed| random(seed, t * 3 * c));
+                let mut keys = vec![f32::NAN; 5 * c * room];
+                let mut values = keys.clone();
+                for at in 0..t {
+                    let rows = texts.iter().flat_map(|text| &text[at * 3 * c..(at + 1) * 3 * c]);
+                    let qkv: Vec<f32> = rows.copied().collect();
+                    let place = Place { slots: &slots, room };
+                    keep(&mut keys, &mut values, &qkv, place, at, (c, h));
+                }
+                let last = |text: &Vec<f32>| text[(t - 1) * 3 * c..].to_vec();
+                let (mut y, dims) = (vec![f32::NAN; 3 * c], (t, c, h));
+                let place = Place { slots: &slots, room };
+                let qkv: Vec<f32> = texts.iter().flat_map(last).collect();
+                forward(cpu, &mut y, &qkv, &keys, &values, place, dims);
+                for (i, text) in texts.iter().enumerate() {
+                    let (exact, _) = reference::attention(text, |i, j| j <= i, (1, t, c, h));
+                    let y = &y[i * c..(i + 1) * c];
+                    assert_close(y, &exact[(t - 1) * c..], 1e-6);
+                    let (one, mut alone) = (Cpu::new(1, cpu.isa()), vec![f32::NAN; c]);
+                    let place = Place { slots: &slots[i..=i], room };
+                    forward(&one, &mut alone, &last(text), &keys, &values, place, dims);
+                    assert_eq!(y, alone);
+                }
             }
         });
     }

@@ -65,6 +65,17 @@ impl Simd for Avx2 {
         unsafe { _mm256_loadu_ps(p) }
     }
     #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
+        unsafe {
+            let words = _mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
+        unsafe { _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast()))) }
+    }
+    #[inline(always)]
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F) {
         unsafe { _mm256_storeu_ps(p, x) }
     }

@@ -38,6 +38,14 @@ pub(crate) trait Simd: Copy {
     /// # Safety
     /// `p` is valid for reading `LANES` floats.
     unsafe fn load_ptr(self, p: *const f32) -> Self::F;
+    /// The values of as many bf16.
+    /// # Safety
+    /// `p` is valid for reading `LANES` of them.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
+    /// The values of as many integers.
+    /// # Safety
+    /// `p` is valid for reading `LANES` of them.
+    unsafe fn load_i8(self, p: *const i8) -> Self::F;
     /// # Safety
     /// `p` is valid for writing `LANES` floats.
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F);
@@ -119,6 +127,14 @@ impl Isa {
     /// The one called `name`, if this processor has it.
     pub fn named(name: &str) -> Option<Isa> {
         Self::available().into_iter().find(|isa| isa.name() == name)
+    }
+
+    /// Whether this processor multiplies bf16 itself, and not only f32 made of it.
+    pub fn multiplies_bf16() -> bool {
+        #[cfg(target_arch = "x86_64")]
+        return is_x86_feature_detected!("avx512bf16");
+        #[cfg(not(target_arch = "x86_64"))]
+        false
     }
 
     /// `portable` or `avx2`.

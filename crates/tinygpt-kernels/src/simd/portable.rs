@@ -1,6 +1,7 @@
 //! Eight lanes in an array, for any processor: the compiler maps them to what the target has.
 
 use super::{Level, Simd};
+use crate::narrow::from_bf16;
 
 /// The instruction set that needs nothing.
 #[derive(Clone, Copy)]
@@ -49,6 +50,18 @@ impl Simd for Portable {
     unsafe fn load_ptr(self, p: *const f32) -> Self::F {
         // SAFETY: the caller's promise; arrays of f32 need only the alignment of f32.
         unsafe { p.cast::<[f32; N]>().read() }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F {
+        // SAFETY: the caller's promise; arrays of u16 need only the alignment of u16.
+        let words = unsafe { p.cast::<[u16; N]>().read() };
+        each(|i| from_bf16(words[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(self, p: *const i8) -> Self::F {
+        // SAFETY: the caller's promise.
+        let values = unsafe { p.cast::<[i8; N]>().read() };
+        each(|i| values[i] as f32)
     }
     #[inline(always)]
     unsafe fn store_ptr(self, p: *mut f32, x: Self::F) {

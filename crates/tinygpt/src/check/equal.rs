@@ -46,8 +46,8 @@ pub(super) type Logits<'a> = &'a mut dyn FnMut(&mut Gpt, &[u32]) -> Vec<f32>;
 
 /// What generation uses.
 pub(super) fn cached(gpt: &Gpt) -> impl FnMut(&mut Gpt, &[u32]) -> Vec<f32> + use<> {
-    let mut cache = Cache::new(gpt);
-    move |gpt, tokens| cache.logits(gpt, tokens).to_vec()
+    let mut cache = Cache::new(gpt, 1, gpt.config().block_size);
+    move |gpt, tokens| cache.logits(gpt, &[0], &[tokens.to_vec()]).to_vec()
 }
 
 /// Writes greedily from the first half of `prompt` until past the context, with the cache and by a

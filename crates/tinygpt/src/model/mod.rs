@@ -5,6 +5,7 @@
 
 pub mod tensors;
 mod params;
+mod narrow;
 mod attention;
 mod dropout;
 mod activations;
@@ -18,6 +19,8 @@ use crate::error::{Error, Result};
 pub(crate) use activations::Activations;
 pub use attention::Attention;
 pub use dropout::Dropout;
+pub(crate) use narrow::Matrices;
+pub use narrow::Precision;
 pub use params::Params;
 use std::sync::Arc;
 pub use tensors::{Spec, Tensors};
@@ -37,6 +40,7 @@ pub struct Gpt {
     pub(crate) acts: Activations,
     pub(crate) cpu: Cpu,
     pub(crate) attention: Attention,
+    pub(crate) matrices: Matrices,
     /// What the last forward pass saw, for [`Gpt::backward`].
     seen: Option<Seen>,
 }
@@ -83,7 +87,7 @@ impl Gpt {
 
     /// A model of given parameters on a given processor. Panics when the parameters are not laid
     /// out by the configuration's table.
-    pub fn with_params(config: GptConfig, params: Params, cpu: Cpu) -> Result<Self> {
+    pub fn with_params(config: GptConfig, mut params: Params, cpu: Cpu) -> Result<Self> {
         config.check()?;
         let expected = Tensors::of(&config);
         assert!(params.table().iter().eq(expected.iter()), "parameters of another configuration");
@@ -92,7 +96,8 @@ impl Gpt {
         let table = Tensors::of(&GptConfig { tied: false, ..config.clone() });
         let grads = Params::zeros(Arc::new(table));
         let (acts, attention) = (Activations::default(), Attention::default());
-        Ok(Self { config, params, grads, acts, cpu, attention, seen: None })
+        let matrices = Matrices::of(&mut params, Precision::F32);
+        Ok(Self { config, params, grads, acts, cpu, attention, matrices, seen: None })
     }
 
     /// The same model with another attention.
@@ -110,9 +115,23 @@ impl Gpt {
         &self.params
     }
 
-    /// The parameters, mutably.
+    /// The parameters, mutably. They are f32 from here on, rounded or not.
     pub fn params_mut(&mut self) -> &mut Params {
+        self.keep_in(Precision::F32);
         &mut self.params
+    }
+
+    /// Rounds the matrices that the model multiplies by, and keeps them in fewer bits for writing,
+    /// which is as fast as they can be read. Rounded they stay: f32 after that are the rounded ones.
+    pub fn keep_in(&mut self, precision: Precision) {
+        if precision != self.matrices.precision {
+            self.matrices = Matrices::of(&mut self.params, precision);
+        }
+    }
+
+    /// What they are kept in.
+    pub fn precision(&self) -> Precision {
+        self.matrices.precision
     }
 
     /// The threads and the instruction set it runs on.
@@ -232,6 +251,7 @@ impl Gpt {
     }
 
     pub(crate) fn split_for_optimizer(&mut self) -> (&mut Params, &Params, &Cpu) {
+        self.keep_in(Precision::F32);
         (&mut self.params, &self.grads, &self.cpu)
     }
 

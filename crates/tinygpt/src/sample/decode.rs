@@ -1,117 +1,154 @@
 //! One token at a time: keys and values of earlier positions are kept, so a new position costs one
-//! row instead of the whole context.
+//! row instead of the whole context. Several texts go together, so that each weight is read once
+//! for all; what a text becomes does not depend on the others.
 //!
 //! Positions are absolute (`wpe`), so once the context is full every position moves by one with
 //! each new token and nothing kept is valid: from there on each token is a whole forward pass over
 //! the last block_size tokens, exactly as without a cache.
 
 use crate::model::{Activations, Dropout, Gpt, forward};
-use tinygpt_kernels::{Buffer, activation, attention::cached, embedding, layernorm, linear};
+use tinygpt_kernels::attention::cached::{self, Place};
+use tinygpt_kernels::decode::{self, End};
+use tinygpt_kernels::{Buffer, embedding, layernorm};
 
-/// The keys and values of one sequence, and the activations of the position that is computed.
+/// Tokens of a whole forward pass over several texts: more at once are no faster, and take memory.
+const TOGETHER: usize = 1024;
+
+/// The keys and values of some texts, and the activations of the position that is computed.
 pub(crate) struct Cache {
-    /// Positions kept.
+    /// Positions kept of each text.
     len: usize,
-    /// One for each block: (block_size, C).
+    /// Positions there is place for.
+    room: usize,
+    /// One for each block: (texts, H, room, D).
     keys: Vec<Buffer>,
     values: Vec<Buffer>,
-    /// With B = T = 1.
+    /// With B = N, the texts still written, and T = 1.
     acts: Activations,
 }
 
 impl Cache {
-    pub(crate) fn new(gpt: &Gpt) -> Self {
-        let config = gpt.config();
-        let (c, t) = (config.n_embd, config.block_size);
-        let kept = || (0..config.n_layer).map(|_| Buffer::zeros(t * c)).collect();
-        let mut acts = Activations::default();
-        acts.shape(config, gpt.attention, (1, 1));
-        acts.logits.resize(config.vocab_size);
-        Self { len: 0, keys: kept(), values: kept(), acts }
+    /// For so many texts of up to `longest` tokens.
+    pub(crate) fn new(gpt: &Gpt, texts: usize, longest: usize) -> Self {
+        let (config, room) = (gpt.config(), longest.min(gpt.config().block_size));
+        let all = || Buffer::zeros(texts * room * config.n_embd);
+        let kept = || (0..config.n_layer).map(|_| all()).collect();
+        Self { len: 0, room, keys: kept(), values: kept(), acts: Activations::default() }
     }
 
-    /// The logits (V) after `tokens`, of which all but the last are already in the cache, or none.
-    pub(crate) fn logits(&mut self, gpt: &mut Gpt, tokens: &[u32]) -> &[f32] {
-        let t = gpt.config().block_size;
-        if self.len + 1 == tokens.len() && tokens.len() <= t && self.len > 0 {
-            self.step(gpt, tokens[self.len]);
+    /// The logits (N, V) after each of the `open` ones of `texts`. All of these are as long; all
+    /// but the last tokens are already in the cache, or none.
+    pub(crate) fn logits(&mut self, gpt: &mut Gpt, open: &[usize], texts: &[Vec<u32>]) -> &[f32] {
+        let (n, c, v) = (open.len(), gpt.config().n_embd, gpt.config().vocab_size);
+        let len = texts[open[0]].len();
+        assert!(open.iter().all(|&text| texts[text].len() == len), "texts of different lengths");
+        self.acts.shape(gpt.config(), gpt.attention, (n, 1));
+        self.acts.logits.resize(n * v);
+        if self.len > 0 && self.len + 1 == len && len <= gpt.config().block_size {
+            let tokens: Vec<u32> = open.iter().map(|&text| texts[text][self.len]).collect();
+            self.step(gpt, open, &tokens);
         } else {
-            self.prefill(gpt, &tokens[tokens.len().saturating_sub(t)..]);
+            self.prefill(gpt, open, texts);
         }
-        let (a, c, v) = (&mut self.acts, gpt.config().n_embd, gpt.config().vocab_size);
-        let w = gpt.params.unembedding();
-        linear::forward_one(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, (c, v));
+        let (a, w) = (&mut self.acts, gpt.matrices.unembedding(&gpt.params));
+        decode::forward(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, End::Plain, (n, c, v));
         &a.logits
     }
 
-    /// A whole forward pass, whose keys and values are kept. Leaves the last row of `ln_f`.
-    fn prefill(&mut self, gpt: &mut Gpt, tokens: &[u32]) {
-        let (t, c) = (tokens.len(), gpt.config().n_embd);
-        forward::trunk(gpt, tokens, Dropout::NONE, (1, t));
-        for (l, block) in gpt.acts.h.iter().enumerate() {
-            for (i, qkv) in block.qkv.chunks_exact(3 * c).enumerate() {
-                self.keys[l][i * c..(i + 1) * c].copy_from_slice(&qkv[c..2 * c]);
-                self.values[l][i * c..(i + 1) * c].copy_from_slice(&qkv[2 * c..]);
+    /// Whole forward passes, whose keys and values are kept. Leaves the last rows of `ln_f`.
+    fn prefill(&mut self, gpt: &mut Gpt, open: &[usize], texts: &[Vec<u32>]) {
+        let (full, c) = (gpt.config().block_size, gpt.config().n_embd);
+        let t = texts[open[0]].len().min(full);
+        let window = |text: usize| &texts[text][texts[text].len() - t..];
+        // The prompt is the same for all.
+        let alike = open.iter().all(|&text| window(text) == window(open[0]));
+        let different = if alike { &open[..1] } else { open };
+        let mut rows = self.acts.ln_f.chunks_exact_mut(c);
+        for some in different.chunks((TOGETHER / t).max(1)) {
+            let idx: Vec<u32> = some.iter().flat_map(|&text| window(text)).copied().collect();
+            forward::trunk(gpt, &idx, Dropout::NONE, (some.len(), t));
+            for (i, &text) in if alike { open } else { some }.iter().enumerate() {
+                let at = if alike { 0 } else { i };
+                let last = &gpt.acts.ln_f[((at + 1) * t - 1) * c..(at + 1) * t * c];
+                rows.next().expect("a row for each text").copy_from_slice(last);
+                // Nothing of a full context is valid for the next token.
+                if t < full {
+                    keep(&mut self.keys, &mut self.values, gpt, (at, t), (text, self.room));
+                }
             }
         }
-        self.acts.ln_f.copy_from_slice(&gpt.acts.ln_f[(t - 1) * c..]);
         self.len = t;
     }
 
-    /// The third mirror page: `model/forward.rs` for one position, which attends to those kept.
+    /// The third mirror page: `model/forward.rs` for one position of N texts, which attends to those
+    /// kept.
     #[rustfmt::skip] // one op a paragraph, its result's shape at the end
-    fn step(&mut self, gpt: &Gpt, token: u32) {
+    fn step(&mut self, gpt: &Gpt, open: &[usize], tokens: &[u32]) {
         let (config, params, cpu, a) = (gpt.config(), &gpt.params, &gpt.cpu, &mut self.acts);
-        let (at, t, c, h) = (self.len, self.len + 1, config.n_embd, config.n_head);
+        let (n, at, t, c, h) = (open.len(), self.len, self.len + 1, config.n_embd, config.n_head);
+        let place = Place { slots: open, room: self.room };
         self.len = t;
 
         embedding::forward(
-            cpu, &mut a.x[0], &[token], params.wte(), params.wpe(), at, (1, 1, c),
-        ); //                                                                                (C)
+            cpu, &mut a.x[0], tokens, params.wte(), params.wpe(), at, (n, 1, c),
+        ); //                                                                                (N, C)
 
         for l in 0..config.n_layer {
-            let w = params.block(l);
+            let (w, m) = (params.block(l), gpt.matrices.block(l, params));
             let (x, next) = a.x.split_at_mut(l + 1);
-            let (x, next, branch, gelu) = (&x[l], &mut next[0], &mut a.branch, &mut a.gelu);
-            let a = &mut a.h[l];
-            let (keys, values) = (&mut self.keys[l][..t * c], &mut self.values[l][..t * c]);
+            let (x, next, gelu, a) = (&x[l], &mut next[0], &mut a.gelu, &mut a.h[l]);
+            let (keys, values) = (&mut self.keys[l], &mut self.values[l]);
 
             // attention: x + c_proj(attend(c_attn(ln_1(x))))
             layernorm::forward(
-                cpu, &mut a.ln_1, &mut a.ln_1_stat, x, w.ln_1.weight, w.ln_1.bias, (1, c),
-            ); //                                                                            (C)
-            linear::forward_one(
-                cpu, &mut a.qkv, &a.ln_1, w.attn.c_attn.weight, w.attn.c_attn.bias, (c, 3 * c),
-            ); //                                                                            (3C)
-            keys[at * c..].copy_from_slice(&a.qkv[c..2 * c]); //                             (T, C)
-            values[at * c..].copy_from_slice(&a.qkv[2 * c..]); //                            (T, C)
-            cached::forward(cpu, &mut a.y, &a.qkv[..c], keys, values, (t, c, h)); //         (C)
-            linear::forward_one(
-                cpu, branch, &a.y, w.attn.c_proj.weight, w.attn.c_proj.bias, (c, c),
-            ); //                                                                            (C)
-            sum(&mut a.mid, x, branch); //                                                   (C)
+                cpu, &mut a.ln_1, &mut a.ln_1_stat, x, w.ln_1.weight, w.ln_1.bias, (n, c),
+            ); //                                                                            (N, C)
+            decode::forward(
+                cpu, &mut a.qkv, &a.ln_1, m.attn.c_attn.weight, w.attn.c_attn.bias, End::Plain,
+                (n, c, 3 * c),
+            ); //                                                                            (N, 3C)
+            cached::keep(keys, values, &a.qkv, place, at, (c, h)); //                        (N, H, T, D)
+            cached::forward(cpu, &mut a.y, &a.qkv, keys, values, place, (t, c, h)); //       (N, C)
+            decode::forward(
+                cpu, &mut a.mid, &a.y, m.attn.c_proj.weight, w.attn.c_proj.bias, End::Add(x),
+                (n, c, c),
+            ); //                                                                            (N, C)
 
             // MLP: mid + c_proj(gelu(c_fc(ln_2(mid))))
             layernorm::forward(
-                cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (1, c),
-            ); //                                                                            (C)
-            linear::forward_one(
-                cpu, &mut a.fc, &a.ln_2, w.mlp.c_fc.weight, w.mlp.c_fc.bias, (c, 4 * c),
-            ); //                                                                            (4C)
-            activation::forward(cpu, gelu, &a.fc, config.activation.into()); //              (4C)
-            linear::forward_one(
-                cpu, branch, gelu, w.mlp.c_proj.weight, w.mlp.c_proj.bias, (4 * c, c),
-            ); //                                                                            (C)
-            sum(next, &a.mid, branch); //                                                    (C)
+                cpu, &mut a.ln_2, &mut a.ln_2_stat, &a.mid, w.ln_2.weight, w.ln_2.bias, (n, c),
+            ); //                                                                            (N, C)
+            decode::forward(
+                cpu, gelu, &a.ln_2, m.mlp.c_fc.weight, w.mlp.c_fc.bias,
+                End::Activation(config.activation.into()), (n, c, 4 * c),
+            ); //                                                                            (N, 4C)
+            decode::forward(
+                cpu, next, gelu, m.mlp.c_proj.weight, w.mlp.c_proj.bias, End::Add(&a.mid),
+                (n, 4 * c, c),
+            ); //                                                                            (N, C)
         }
 
         let (w, x) = (params.ln_f(), &a.x[config.n_layer]);
         layernorm::forward(
-            cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (1, c),
-        ); //                                                                                (C)
+            cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (n, c),
+        ); //                                                                                (N, C)
     }
 }
 
-fn sum(out: &mut [f32], x: &[f32], y: &[f32]) {
-    out.iter_mut().zip(x).zip(y).for_each(|((out, x), y)| *out = x + y);
+/// Keeps what the `at`-th sequence of T of the last forward pass left, in the slot of its text.
+fn keep(
+    keys: &mut [Buffer],
+    values: &mut [Buffer],
+    gpt: &Gpt,
+    (at, t): (usize, usize),
+    (slot, room): (usize, usize),
+) {
+    let (c, h) = (gpt.config().n_embd, gpt.config().n_head);
+    for ((block, keys), values) in gpt.acts.h.iter().zip(keys).zip(values) {
+        let rows = block.qkv[at * t * 3 * c..(at + 1) * t * 3 * c].chunks_exact(3 * c);
+        for (position, qkv) in rows.enumerate() {
+            let place = Place { slots: &[slot], room };
+            cached::keep(keys, values, qkv, place, position, (c, h));
+        }
+    }
 }

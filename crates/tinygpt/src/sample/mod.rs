@@ -52,21 +52,48 @@ impl Gpt {
         sampler: &mut Sampler,
         mut on_token: impl FnMut(u32) -> ControlFlow<()>,
     ) -> Result<Vec<u32>> {
+        let alone = std::slice::from_mut(sampler);
+        let texts = self.generate_many(idx, max_new_tokens, alone, |_, token| on_token(token));
+        Ok(texts?.remove(0))
+    }
+
+    /// One text for each sampler, all written together: for a few it takes little longer than for
+    /// one, and each is what it would be alone. `on_token` is called with the number of the text
+    /// and its new token; `Break` ends that text.
+    ///
+    /// # Errors
+    /// As for [`generate_with`](Self::generate_with).
+    pub fn generate_many(
+        &mut self,
+        idx: &[u32],
+        max_new_tokens: usize,
+        samplers: &mut [Sampler],
+        mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<u32>>> {
         if idx.is_empty() {
             return Err(Error::data("idx", "has no token to go on from"));
         }
         self.check_ids(idx)?;
         self.forget_forward();
-        let mut tokens = idx.to_vec();
-        tokens.reserve(max_new_tokens.min(1 << 20));
-        let mut cache = Cache::new(self);
+        let (n, v) = (samplers.len(), self.config().vocab_size);
+        let mut texts = vec![idx.to_vec(); n];
+        let mut cache = Cache::new(self, n, idx.len().saturating_add(max_new_tokens));
+        let mut open: Vec<usize> = (0..n).collect();
         for _ in 0..max_new_tokens {
-            let token = sampler.pick(cache.logits(self, &tokens))?;
-            tokens.push(token);
-            if on_token(token).is_break() {
+            if open.is_empty() {
                 break;
             }
+            let logits = cache.logits(self, &open, &texts);
+            let mut still = Vec::with_capacity(open.len());
+            for (&text, logits) in open.iter().zip(logits.chunks_exact(v)) {
+                let token = samplers[text].pick(logits)?;
+                texts[text].push(token);
+                if on_token(text, token).is_continue() {
+                    still.push(text);
+                }
+            }
+            open = still;
         }
-        Ok(tokens)
+        Ok(texts)
     }
 }

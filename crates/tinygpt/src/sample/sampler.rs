@@ -106,15 +106,21 @@ impl Sampler {
             let id = logits.iter().position(|&x| x == best).expect("there is a best logit");
             return Ok(id as u32);
         }
-        // Subtracting the best first: the exponent never overflows, however small the temperature.
-        let weight = |x: f32| ((x as f64 - best as f64) / temperature).exp();
+        let scored = logits.iter().zip(0..).map(|(&x, id)| (f64::from(x), id));
         self.kept.clear();
-        self.kept.extend(logits.iter().enumerate().map(|(id, &x)| (weight(x), id as u32)));
-        self.kept.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        self.kept.extend(scored);
+        // The most likely first, the lowest id on a tie.
+        let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if top_k > 0 && top_k < self.kept.len() {
-            let kth = self.kept[top_k - 1].0;
-            self.kept.retain(|&(p, _)| p >= kth);
+            // Before anything is computed or sorted: a vocabulary is large, what is kept is not.
+            let kth = self.kept.select_nth_unstable_by(top_k - 1, order).1.0;
+            self.kept.retain(|&(x, _)| x >= kth);
         }
+        // Subtracting the best first: the exponent never overflows, however small the temperature.
+        for (x, _) in &mut self.kept {
+            *x = ((*x - f64::from(best)) / temperature).exp();
+        }
+        self.kept.sort_unstable_by(order);
         if top_p < 1.0 {
             let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
             let mut sum = 0.0;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::config::GptConfig;
-use crate::model::{Params, Tensors};
+use crate::model::{Params, Precision, Tensors};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use tinygpt_kernels::{Cpu, Isa, reference::random};
@@ -54,6 +54,10 @@ fn uncached_logits(gpt: &mut Gpt, tokens: &[u32]) -> Vec<f32> {
     logits[logits.len() - V..].to_vec()
 }
 
+fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).fold(0.0, |most, (a, b)| most.max((a - b).abs()))
+}
+
 fn uncached_greedy(gpt: &mut Gpt, mut tokens: Vec<u32>, new: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(&Sampling::greedy(), 0).unwrap();
     for _ in 0..new {
@@ -84,18 +88,92 @@ fn logits_with_a_cache_are_those_without_at_every_length() {
     on_every_model(|gpt| {
         let tokens = prompt(3 * T);
         for start in 1..=3 * T {
-            let mut cache = Cache::new(gpt);
+            let mut cache = Cache::new(gpt, 1, T);
             for len in start..=3 * T {
                 let expected = uncached_logits(gpt, &tokens[..len]);
-                let found = cache.logits(gpt, &tokens[..len]);
-                let difference = found
-                    .iter()
-                    .zip(&expected)
-                    .fold(0.0f32, |most, (a, b)| most.max((a - b).abs()));
+                let found = cache.logits(gpt, &[0], &[tokens[..len].to_vec()]);
+                let difference = largest_difference(found, &expected);
                 assert!(difference < 1e-4, "{difference:e} at {len}, begun at {start}");
             }
         }
     });
+}
+
+/// What each of some samplers writes when it is alone.
+fn alone(gpt: &mut Gpt, idx: &[u32], new: usize, samplers: &[Sampling]) -> Vec<Vec<u32>> {
+    let texts = samplers.iter().enumerate().map(|(i, sampling)| {
+        let mut sampler = Sampler::new(sampling, i as u32).unwrap();
+        gpt.generate_with(idx, new, &mut sampler, |_| ControlFlow::Continue(())).unwrap()
+    });
+    texts.collect()
+}
+
+#[test]
+fn texts_written_together_are_what_each_is_alone_wherever_the_others_end() {
+    on_every_model(|gpt| {
+        for precision in [Precision::F32, Precision::Bf16, Precision::Int8] {
+            gpt.keep_in(precision);
+            let greedy = |i| if i == 3 { 0.0 } else { 1.5 };
+            let samplings: Vec<_> =
+                (0..9).map(|i| Sampling { temperature: greedy(i), ..Default::default() }).collect();
+            for (len, new) in [(1, 3 * T), (T - 1, 2), (T, 5), (2 * T, T)] {
+                let expected = alone(gpt, &prompt(len), new, &samplings);
+                for n in [1, 2, 3, 5, 9] {
+                    let each = samplings[..n].iter().zip(0..);
+                    let mut samplers: Vec<_> =
+                        each.map(|(sampling, i)| Sampler::new(sampling, i).unwrap()).collect();
+                    let mut left: Vec<usize> = (0..n).map(|i| 1 + i * i % new).collect();
+                    let ends = left.clone();
+                    let texts = gpt.generate_many(&prompt(len), new, &mut samplers, |text, _| {
+                        left[text] -= 1;
+                        if left[text] == 0 {
+                            return ControlFlow::Break(());
+                        }
+                        ControlFlow::Continue(())
+                    });
+                    for ((text, whole), end) in texts.unwrap().iter().zip(&expected).zip(ends) {
+                        assert_eq!(*text, whole[..len + end], "{n} texts, {precision:?}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn weights_in_fewer_bits_are_the_same_numbers_with_a_cache_as_without() {
+    on_every_model(|gpt| {
+        let exact = uncached_logits(gpt, &prompt(T));
+        for (precision, most) in [(Precision::Bf16, 0.5), (Precision::Int8, 2.0)] {
+            let (config, isa) = (gpt.config().clone(), gpt.cpu().isa());
+            let mut narrow = model(&config, isa);
+            narrow.keep_in(precision);
+            let mut cache = Cache::new(&narrow, 1, T);
+            for len in 1..=3 * T {
+                let found = cache.logits(&mut narrow, &[0], &[prompt(len)]).to_vec();
+                let expected = uncached_logits(&mut narrow, &prompt(len));
+                let worst = largest_difference(&found, &expected);
+                assert!(worst < 1e-4, "{worst:e} at {len}, {precision:?}");
+            }
+            let rounding = largest_difference(&uncached_logits(&mut narrow, &prompt(T)), &exact);
+            assert!(rounding > 1e-4 && rounding < most, "{rounding:e}, {precision:?}");
+        }
+    });
+}
+
+#[test]
+fn parameters_that_are_changed_are_those_that_are_read() {
+    let mut gpt = model(&config(), Isa::best());
+    gpt.keep_in(Precision::Int8);
+    gpt.generate(&[1], 3, &Sampling::greedy()).unwrap();
+    gpt.params_mut().data_mut().iter_mut().for_each(|x| *x = -*x);
+    let mut cache = Cache::new(&gpt, 1, T);
+    for len in 1..T {
+        let found = cache.logits(&mut gpt, &[0], &[prompt(len)]).to_vec();
+        let expected = uncached_logits(&mut gpt, &prompt(len));
+        assert!(largest_difference(&found, &expected) < 1e-4);
+    }
+    assert_eq!(gpt.precision(), Precision::F32);
 }
 
 #[test]

@@ -3,21 +3,28 @@
 mod page;
 mod prompt;
 
-use crate::args::{number_of, threads, trained, trained_path};
+use crate::args::{number_of, precision, precision_of, threads, trained, trained_path};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use page::Page;
 use prompt::{prompt, unescaped};
+use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Instant;
 use tinygpt::files::quoted;
+use tinygpt::run::thousands;
 use tinygpt::{Sampler, Sampling};
 
 const HELP: &str = "\
 The model gives every token a probability. --temperature sharpens (below 1) or flattens them (above
 1); 0 always takes the likeliest, and soon repeats itself. --top-k and --top-p then cut off the
 unlikely ones.
+
+Writing is as fast as the weights can be read: --dtype bf16 halves them, --quantize int8 halves them
+again, and several texts (--num-samples) are written together, each as it would be alone; only the
+first is shown as it comes. `tinygpt eval --quantize int8` shows what that costs.
 
 The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
 line.
@@ -27,7 +34,19 @@ Examples:
   tinygpt sample runs/quick -p \"O God, \" -n 100 --temp 0.5 --seed 1
   tinygpt sample --start=FILE:prompt.txt --num_samples=3 --max_new_tokens=200
   tinygpt sample --escape -p 'ROMEO:\\nO, ' --stop '\\n\\n'
-  echo \"First Citizen:\" | tinygpt sample --prompt - --top-k 0 --top-p 0.9";
+  echo \"First Citizen:\" | tinygpt sample --prompt - --top-k 0 --top-p 0.9
+  tinygpt sample --num-samples 8 --dtype bf16
+  tinygpt sample --quantize int8";
+
+/// Texts written together: with each more the weights are read no more often, but there is more to
+/// compute, and the others are shown later.
+const TOGETHER: u32 = 8;
+
+/// Between two texts.
+const RULE: &str = "---------------\n";
+
+/// Bytes collected before they go into a file or pipe, where nobody watches letters appear.
+const BLOCK: usize = 256;
 
 pub fn arguments(command: Command) -> Command {
     command
@@ -84,6 +103,7 @@ pub fn arguments(command: Command) -> Command {
             whole::<u64>("seed", "1337", "The same seed writes the same text").short('s'),
         ])
         .next_help_heading("Run")
+        .args(precision("auto"))
         .arg(threads())
 }
 
@@ -131,24 +151,35 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
             Failure::from(error).with_hint(hint)
         })?,
     };
-    for index in 0..number_of::<u32>(matches, "num-samples") {
-        if index > 0 {
-            out.write("---------------\n")?;
+    model.gpt.keep_in(precision_of(matches));
+    let (texts, started) = (number_of::<u32>(matches, "num-samples"), Instant::now());
+    let (mut first, mut tokens) = (0, 0);
+    while first < texts && !out.is_closed() {
+        if first > 0 {
+            out.write(RULE)?;
         }
-        let mut sampler = Sampler::new(&sampling, index)?;
-        write_text(
-            &mut model,
-            &ids,
-            number_of(matches, "max-new-tokens"),
-            &mut sampler,
-            &stops,
-            out,
-        )?;
-        if out.is_closed() {
-            break;
-        }
+        let last = texts.min(first.saturating_add(TOGETHER));
+        let samplers: Result<Vec<_>, _> =
+            (first..last).map(|index| Sampler::new(&sampling, index)).collect();
+        let most = number_of(matches, "max-new-tokens");
+        tokens += write_texts(&mut model, &ids, most, &mut samplers?, &stops, out)?;
+        first = last;
+    }
+    if io::stderr().is_terminal() && tokens > 0 {
+        tell(&speed(&model, tokens, started.elapsed().as_secs_f64()));
     }
     Ok(())
+}
+
+/// What a reader at a terminal is told in the end.
+fn speed(model: &Trained, tokens: usize, seconds: f64) -> String {
+    let (cpu, precision) = (model.gpt.cpu(), model.gpt.precision().name());
+    let (count, threads) = (thousands(tokens as u64), cpu.threads());
+    let rate = thousands((tokens as f64 / seconds) as u64);
+    let isa = cpu.isa().name();
+    format!(
+        "{count} tokens in {seconds:.1} s, {rate} tokens/s ({threads} threads, {isa}, {precision})"
+    )
 }
 
 /// The failure to find a model, with a way out if what was typed for one looks like a prompt.
@@ -160,37 +191,49 @@ fn or_a_prompt(typed: Option<&PathBuf>, failure: Failure) -> Failure {
     }
 }
 
-/// One text: the prompt, then what the model makes of it.
-fn write_text(
+/// One text for each sampler: the prompt, then what the model makes of it. The first is written as
+/// it comes, the others once all are whole. Returns how many tokens are new.
+fn write_texts(
     model: &mut Trained,
     prompt: &[u32],
     max_new_tokens: usize,
-    sampler: &mut Sampler,
+    samplers: &mut [Sampler],
     stops: &[String],
     out: &mut Out,
-) -> Outcome {
+) -> Result<usize, Failure> {
     let Trained { gpt, tokenizer, .. } = model;
-    let mut page = Page::new(out, &tokenizer.decode(prompt), stops);
-    let start = [tokenizer.start()];
+    let (start, shown) = ([tokenizer.start()], tokenizer.decode(prompt));
     let ids = if prompt.is_empty() { &start } else { prompt };
-    let mut decoder = tokenizer.decoder();
-    let mut wanted = ControlFlow::Continue(());
-    let written = gpt.generate_with(ids, max_new_tokens, sampler, |id| {
-        wanted = page.add(&decoder.push(id));
-        wanted
+    let page = |_: &Sampler| Page::new(&shown, tokenizer.decoder(), stops);
+    let mut pages: Vec<_> = samplers.iter().map(page).collect();
+    out.write(&pages[0].take())?;
+    let least = if io::stdout().is_terminal() { 1 } else { BLOCK };
+    let mut outcome = Ok(());
+    let written = gpt.generate_many(ids, max_new_tokens, samplers, |text, id| {
+        let wanted = pages[text].add(id);
+        if text == 0 && pages[0].waiting() >= least && outcome.is_ok() {
+            outcome = out.write(&pages[0].take());
+        }
+        if out.is_closed() || outcome.is_err() { ControlFlow::Break(()) } else { wanted }
     });
-    if wanted.is_continue() {
-        let _ = page.add(&decoder.finish());
+    outcome?;
+    // Of texts that a broken model ends, the one that was shown.
+    let whole = if written.is_ok() { pages.len() } else { 1 };
+    for (i, page) in pages[..whole].iter_mut().enumerate() {
+        if i > 0 {
+            out.write(RULE)?;
+        }
+        page.end();
+        out.write(&page.take())?;
     }
-    page.end()?;
-    let written = written?;
-    if sampler.is_greedy() && goes_round(&written[ids.len()..]) {
+    let texts: Vec<_> = written?.into_iter().map(|text| text[ids.len()..].to_vec()).collect();
+    if samplers[0].is_greedy() && texts.iter().any(|text| goes_round(text)) {
         tell(
             "note: always taking the likeliest token, this model goes round in a circle; \
              --temperature 0.8 leaves it",
         );
     }
-    Ok(())
+    Ok(texts.iter().map(Vec::len).sum())
 }
 
 /// Whether the second half of a text of some length is a few tokens over and over.

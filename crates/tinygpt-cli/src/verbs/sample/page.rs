@@ -1,58 +1,55 @@
-//! A text on its way to standard output: shown as it comes, ended before a stop.
+//! A text on its way to standard output: made of tokens, ended before a stop.
 
-use crate::{Outcome, out::Out};
-use std::io::IsTerminal;
 use std::ops::ControlFlow;
+use tinygpt::tokenizer::Decoder;
 
-/// Bytes collected before they go into a file or pipe, where nobody watches letters appear.
-const BLOCK: usize = 256;
-
-/// Where one text is written.
+/// One text as it grows.
 pub struct Page<'a> {
-    out: &'a mut Out,
+    decoder: Decoder<'a>,
     stops: Stops<'a>,
-    /// What is certain and not yet written.
+    /// What is certain and nobody has taken yet.
     text: String,
-    live: bool,
-    outcome: Outcome,
+    stopped: bool,
 }
 
 impl<'a> Page<'a> {
     /// A page that begins with `prompt`, in which nothing is looked for.
-    pub fn new(out: &'a mut Out, prompt: &str, stops: &'a [String]) -> Self {
-        let live = std::io::stdout().is_terminal();
+    pub fn new(prompt: &str, decoder: Decoder<'a>, stops: &'a [String]) -> Self {
         let stops = Stops { stops, held: String::new() };
-        let mut page = Self { out, stops, text: prompt.into(), live, outcome: Ok(()) };
-        page.flush();
-        page
+        Self { decoder, stops, text: prompt.into(), stopped: false }
     }
 
-    /// Adds text; `Break` once nothing more is wanted: a stop came, or nobody reads any more.
-    pub fn add(&mut self, piece: &str) -> ControlFlow<()> {
-        let (certain, stopped) = self.stops.push(piece);
-        self.text += &certain;
-        if self.live || self.text.len() >= BLOCK {
-            self.flush();
-        }
-        if stopped || self.out.is_closed() || self.outcome.is_err() {
-            return ControlFlow::Break(());
-        }
-        ControlFlow::Continue(())
+    /// Adds a token; `Break` once a stop came.
+    pub fn add(&mut self, id: u32) -> ControlFlow<()> {
+        let piece = self.decoder.push(id);
+        self.push(&piece);
+        if self.stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 
     /// Ends the text and its line.
-    pub fn end(mut self) -> Outcome {
+    pub fn end(&mut self) {
+        if !self.stopped {
+            let rest = self.decoder.finish();
+            self.push(&rest);
+        }
         self.text += &std::mem::take(&mut self.stops.held);
         self.text.push('\n');
-        self.flush();
-        self.outcome
     }
 
-    fn flush(&mut self) {
-        if self.outcome.is_ok() && !self.text.is_empty() {
-            self.outcome = self.out.write(&self.text);
-        }
-        self.text.clear();
+    /// What is new and certain.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// Bytes of it.
+    pub fn waiting(&self) -> usize {
+        self.text.len()
+    }
+
+    fn push(&mut self, piece: &str) {
+        let (certain, stopped) = self.stops.push(piece);
+        self.text += &certain;
+        self.stopped = stopped;
     }
 }
 

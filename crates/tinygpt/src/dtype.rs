@@ -1,0 +1,61 @@
+//! What numbers are kept in, as a user says it.
+
+use serde::{Deserialize, Serialize};
+use tinygpt_kernels::Isa;
+
+/// What to keep numbers in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dtype {
+    /// Whichever of the others is the better choice here.
+    #[default]
+    Auto,
+    /// 32 bits.
+    F32,
+    /// The upper 16 bits of an f32.
+    Bf16,
+}
+
+impl Dtype {
+    /// The names, as they are typed.
+    pub const NAMES: [&str; 3] = ["auto", "f32", "bf16"];
+
+    /// The one called `name`.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::Auto, Self::F32, Self::Bf16].into_iter().find(|dtype| dtype.name() == name)
+    }
+
+    /// One of [`NAMES`](Self::NAMES).
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        }
+    }
+
+    /// Itself, or for `Auto` bf16 where the processor multiplies bf16 and f32 elsewhere.
+    pub fn resolve(self) -> Self {
+        match self {
+            Self::Auto if Isa::multiplies_bf16() => Self::Bf16,
+            Self::Auto => Self::F32,
+            chosen => chosen,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_back_and_only_auto_is_resolved() {
+        for name in Dtype::NAMES {
+            let dtype = Dtype::named(name).unwrap();
+            assert_eq!(dtype.name(), name);
+            assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{name}\""));
+            assert_eq!(dtype.resolve() == dtype, dtype != Dtype::Auto);
+        }
+        assert_eq!(Dtype::named("f64"), None);
+    }
+}
