@@ -169,3 +169,17 @@ fn what_cannot_be_measured_is_refused_with_what_would_work() {
         assert!(stderr.starts_with("error: ") && stderr.contains(said), "{args}: {stderr}");
     }
 }
+
+#[test]
+fn generation_knows_fewer_bits_and_several_texts_and_training_neither() {
+    let one = measured("generate");
+    let eight = measured("generate --num-samples 8 --quantize int8");
+    assert_eq!((&eight["num_samples"], &eight["precision"]), (&8.into(), &"int8".into()));
+    assert!(eight["weight_bytes"].as_u64() < one["weight_bytes"].as_u64());
+    for flag in ["--dtype bf16", "--quantize int8", "--num-samples 2"] {
+        let (code, _, stderr) = bench(&format!("train {flag} {TINY}"), None);
+        let name = flag.split(' ').next().unwrap();
+        assert_eq!(code, 2, "{flag}: {stderr}");
+        assert!(stderr.contains(&format!("{name} is for `bench generate`")), "{stderr}");
+    }
+}

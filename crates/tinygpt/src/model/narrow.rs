@@ -31,6 +31,15 @@ impl Precision {
             Self::Int8 => "int8",
         }
     }
+
+    /// What so many weights take.
+    pub fn bytes(self, weights: usize) -> usize {
+        match self {
+            Self::F32 => 4 * weights,
+            Self::Bf16 => 2 * weights,
+            Self::Int8 => weights + weights / GROUP * size_of::<f32>(),
+        }
+    }
 }
 
 impl From<Dtype> for Precision {

@@ -3,13 +3,14 @@
 mod measure;
 mod subject;
 
-use crate::args::{cpu, number_of, recipe, typed_settings, with_settings};
+use crate::args::{cpu, number_of, precision, precision_of, recipe, typed_settings, with_settings};
 use crate::memory::{check_measuring, check_training};
 use crate::ops::{Limits, peak_now};
 use crate::progress::patiently;
 use crate::verbs::info::settled;
-use crate::{Outcome, machine, out::Out};
+use crate::{Outcome, failure::Failure, machine, out::Out};
 use clap::builder::PossibleValuesParser;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use indicatif::DecimalBytes;
 use measure::Plan;
@@ -19,11 +20,11 @@ use std::time::Duration;
 use subject::{Found, Subject};
 use tinygpt::run::keys::{Group, Key};
 use tinygpt::train::Memory;
-use tinygpt::{Gpt, Layers};
+use tinygpt::{Gpt, Layers, Precision};
 
 const HELP: &str = "\
-train measures an optimizer step, eval a forward pass, generate one sequence with its KV cache,
-kernels every op of a step. Tokens are random; no file is written. Speeds are of the median time.
+train measures an optimizer step, eval a forward pass, generate one sequence with its KV cache (or
+several together, or with weights of fewer bits), kernels every op of a step. Tokens are random; no file is written. Speeds are of the median time.
 FLOPs are counted as 6 N + 12 L C T a token (forward only: a third), N parameters without the
 positions, and compared with the multiply-adds that all threads do from registers, measured before
 and after. TINYGPT_ISA=portable|avx2 caps the instruction set.
@@ -32,7 +33,8 @@ Examples:
   tinygpt bench                                      a training step of the preset quick
   tinygpt bench train --preset shakespeare-char      of nanoGPT's character model
   tinygpt bench kernels --preset gpt2 --batch-size 1
-  tinygpt bench generate --threads 1 --json
+  tinygpt bench generate --preset gpt2 --dtype bf16
+  tinygpt bench generate --num-samples 8 --json
   TINYGPT_ISA=portable tinygpt bench                 as on a processor without AVX2";
 
 const WHAT: [&str; 4] = ["train", "generate", "eval", "kernels"];
@@ -70,8 +72,15 @@ pub fn arguments(command: Command) -> Command {
                 .value_parser(value_parser!(u64))
                 .default_value("3")
                 .help("Times that do not count, before; fewer if they take longer than --seconds"),
+            Arg::new("num_samples")
+                .long("num-samples")
+                .value_name("N")
+                .value_parser(value_parser!(u32).range(1..=64))
+                .default_value("1")
+                .help("Texts that generate writes together"),
             Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object"),
-        ]);
+        ])
+        .args(precision("auto"));
     with_settings(command, shapes_a_step)
 }
 
@@ -91,6 +100,14 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         text: Vec::new(),
         command_line: typed_settings(matches),
     })?;
+    let precision = if what == "generate" { precision_of(matches) } else { Precision::F32 };
+    for flag in ["dtype", "quantize", "num_samples"] {
+        let typed = matches.value_source(flag) == Some(ValueSource::CommandLine);
+        if typed && what != "generate" {
+            let problem = format!("--{} is for `bench generate`", flag.replace('_', "-"));
+            return Err(Failure::usage(problem).with_hint(format!("{what} computes in f32")));
+        }
+    }
     let sequences = settings.train.sequences_per_step();
     if matches!(what, "train" | "kernels") {
         check_training(&settings.model, sequences)?;
@@ -102,9 +119,12 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let (judge, cpu) = (cpu(settings.run.threads)?, cpu(settings.run.threads)?);
     let before = peak_now(&judge);
     let gpt = patiently("making random weights", || {
-        Gpt::new_on(settings.model.clone(), settings.train.seed, cpu)
+        let mut gpt = Gpt::new_on(settings.model.clone(), settings.train.seed, cpu)?;
+        gpt.keep_in(precision);
+        Ok::<_, tinygpt::Error>(gpt)
     })?;
-    let subject = Subject { settings: &settings, plan: &plan };
+    let texts = number_of::<u32>(matches, "num_samples") as usize;
+    let subject = Subject { settings: &settings, plan: &plan, precision, texts };
     let measured = subject.measure(what, gpt)?;
     // Asked before the limit of memory is measured, which takes some.
     let peak_memory = machine::peak_memory();

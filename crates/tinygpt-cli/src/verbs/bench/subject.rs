@@ -13,13 +13,18 @@ use tinygpt::profile::Spent;
 use tinygpt::run::thousands;
 use tinygpt::train::micro_batch;
 use tinygpt::{
-    DataOptions, Dataset, Gpt, GptConfig, Sampler, Sampling, Settings, Tokenizer, Tokens, Trainer,
+    DataOptions, Dataset, Gpt, GptConfig, Precision, Sampler, Sampling, Settings, Tokenizer,
+    Tokens, Trainer,
 };
 
 /// A kind of model, and how long to look at it.
 pub struct Subject<'a> {
     pub settings: &'a Settings,
     pub plan: &'a Plan,
+    /// What is generated with.
+    pub precision: Precision,
+    /// How many texts are generated together.
+    pub texts: usize,
 }
 
 /// What the clock said.
@@ -103,7 +108,8 @@ impl Subject<'_> {
         Ok(Measured::Forward(self.plan.repeat("forward passes", &mut pass)?, b * t))
     }
 
-    /// Half a context of prompt, and tokens until it is full, as the cache holds.
+    /// Half a context of prompt, and tokens until it is full, as the cache holds. A token's time is
+    /// that of one token of every text.
     fn generation(&self, mut gpt: Gpt) -> Result<Measured, Failure> {
         let GptConfig { vocab_size, block_size, .. } = self.settings.model;
         if block_size < 2 {
@@ -113,15 +119,21 @@ impl Subject<'_> {
         let prompt_tokens = block_size / 2;
         let prompt = scattered(prompt_tokens, vocab_size);
         let (mut prompt_ms, mut token_ms) = (Vec::new(), Vec::new());
+        let texts = self.texts;
         let mut write = |most: usize, over: Option<Instant>| -> Result<(), Failure> {
-            let mut sampler = Sampler::new(&Sampling::greedy(), 0)?;
-            let (mut since, mut first) = (Instant::now(), true);
-            gpt.generate_with(&prompt, most, &mut sampler, |_| {
+            let sampler = || Sampler::new(&Sampling::greedy(), 0);
+            let mut samplers = (0..texts).map(|_| sampler()).collect::<Result<Vec<_>, _>>()?;
+            let (mut since, mut first, mut enough) = (Instant::now(), true, false);
+            gpt.generate_many(&prompt, most, &mut samplers, |text, _| {
+                // A position is done with its last text.
+                if text + 1 < texts {
+                    return if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                }
                 let ms = since.elapsed().as_secs_f64() * 1e3;
                 if over.is_some() {
                     if first { &mut prompt_ms } else { &mut token_ms }.push(ms);
                 }
-                let enough = !first && over.is_some_and(|over| Instant::now() >= over);
+                enough = !first && over.is_some_and(|over| Instant::now() >= over);
                 first = false;
                 since = Instant::now();
                 if enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -185,14 +197,19 @@ impl Subject<'_> {
         // Of an untied model, a token's embedding is one row of its table.
         let GptConfig { vocab_size, n_embd, tied, .. } = self.settings.model;
         let looked_up = if tied { 0 } else { vocab_size * n_embd };
-        let bytes = size_of::<f32>() * (self.without_positions() - looked_up);
-        let (per_s, read) = (1.0 / token.median_s(), bytes as f64 / token.median_s());
+        let bytes = self.precision.bytes(self.without_positions() - looked_up);
+        let (per_s, read) = (self.texts as f64 / token.median_s(), bytes as f64 / token.median_s());
         let share = read / limits.bytes_per_s;
         let cached = if share > 1.0 { ", from the cache" } else { "" };
-        let speed = format!("{} tokens/s, one sequence with its KV cache", thousands(per_s as u64));
+        let together = match self.texts {
+            1 => "one sequence with its KV cache".into(),
+            n => format!("{n} sequences together, a token of each at a time"),
+        };
+        let speed = format!("{} tokens/s, {together}", thousands(per_s as u64));
         let weights = format!(
-            "{} a token: {} GB/s, {} of memory's{cached}",
+            "{} in {} for each: {} GB/s, {} of memory's{cached}",
             DecimalBytes(bytes as u64),
+            self.precision.name(),
             giga(read),
             percent(share)
         );
@@ -209,6 +226,8 @@ impl Subject<'_> {
             prompt.json("prompt"),
             json!({
                 "tokens_per_s": per_s,
+                "num_samples": self.texts,
+                "precision": self.precision.name(),
                 "weight_bytes": bytes,
                 "weights_gb_per_s": read / 1e9,
                 "share_of_memory": share,
