@@ -1,6 +1,7 @@
 //! `Buffer`: f32 storage whose first element lies on a 64-byte line, so that no vector load of an
 //! aligned row ever touches two cache lines.
 
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 
 /// Floats in one 64-byte cache line: lengths rounded up to this keep what follows aligned.
@@ -20,7 +21,21 @@ pub struct Buffer {
 impl Buffer {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
-        Self { lines: vec![Line([0.0; LINE]); len.div_ceil(LINE)], len }
+        let count = len.div_ceil(LINE);
+        if count == 0 {
+            return Self::default();
+        }
+        let layout = Layout::array::<Line>(count).expect("a length that memory could have");
+        // Zeros of the system's: memory that is never written to is never taken, as the gradients
+        // of a model that only writes text. (`vec!` knows zeros only in numbers and arrays.)
+        // SAFETY: `count` > 0, so the layout is not empty.
+        let ptr = unsafe { alloc_zeroed(layout) }.cast::<Line>();
+        if ptr.is_null() {
+            handle_alloc_error(layout);
+        }
+        // SAFETY: from the global allocator with the layout of so many `Line`s, for which all bits
+        // zero is a value.
+        Self { lines: unsafe { Vec::from_raw_parts(ptr, count, count) }, len }
     }
 
     /// Changes the length; what the floats then hold is not said. Allocates only when `len` is more
