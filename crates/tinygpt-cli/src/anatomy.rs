@@ -5,7 +5,7 @@
 
 use indicatif::DecimalBytes;
 use tinygpt::GptConfig;
-use tinygpt::model::{Spec, Tensors};
+use tinygpt::model::{Spec, Tensors, logits_rows};
 use tinygpt::run::thousands;
 use tinygpt::train::{Memory, micro_batch};
 
@@ -185,6 +185,7 @@ impl<'a> Anatomy<'a> {
         let size = |dim| match dim {
             "B" => self.b,
             "T" => self.t,
+            "N" => logits_rows((self.b * self.t).max(1), self.config.vocab_size),
             "H" => self.config.n_head,
             "D" => self.config.head_size(),
             "V" => self.config.vocab_size,
@@ -232,7 +233,7 @@ const ACTIVATIONS: &[Activation] = &[
     array("  gelu", "(B, T, 4C)", 1, "after the non-linearity"),
     array("  x", "(B, T, C)", PER_BLOCK, "mid + projection of gelu"),
     array("ln_f", "(B, T, C)", 1, "x, normalised"),
-    array("logits", "(B, T, V)", 1, "a score for every token"),
+    array("logits", "(N, V)", 1, "a score for every token, N rows at a time"),
     array("loss", "(B, T)", 1, "-ln p(next); the mean counts"),
 ];
 
@@ -299,7 +300,8 @@ mod tests {
 
     #[test]
     fn the_arrays_on_the_page_are_those_that_training_holds() {
-        for config in [GptConfig::tiny(), GptConfig { n_layer: 3, ..Default::default() }] {
+        let large = GptConfig { vocab_size: 50_257, ..Default::default() };
+        for config in [GptConfig::tiny(), GptConfig { n_layer: 3, ..Default::default() }, large] {
             let (l, c, t) = (config.n_layer, config.n_embd, config.block_size);
             let anatomy = Anatomy::new(&config, (1, t), 1);
             let shown: u64 = ACTIVATIONS

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
-use tinygpt::{Cpu, Dtype, Isa, Precision};
+use tinygpt::{Cpu, Dtype, Isa, Precision, TokenizerKind};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
 /// `--flag=true`.
@@ -156,6 +156,20 @@ pub fn threads() -> Arg {
         .help(help_of("threads"))
 }
 
+/// The settings of a model that has no text yet, and whose vocabulary it got where it had none.
+pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Failure> {
+    let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
+    if settings.model.vocab_size != 0 {
+        return Ok((settings, None));
+    }
+    let (tokens, of) = match settings.run.tokenizer {
+        TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
+        TokenizerKind::Byte => (256, "bytes"),
+    };
+    settings.settle_vocab_size(tokens)?;
+    Ok((settings, Some(of)))
+}
+
 /// What the model's matrices are kept in: `--dtype`, with `default`, and `--quantize`.
 pub fn precision(default: &'static str) -> [Arg; 2] {
     [
@@ -177,12 +191,12 @@ pub fn precision(default: &'static str) -> [Arg; 2] {
 }
 
 /// What was typed for [`precision`].
-pub fn precision_of(matches: &ArgMatches) -> Precision {
+pub fn precision_of(matches: &ArgMatches, isa: Isa) -> Precision {
     if matches.contains_id("quantize") {
         return Precision::Int8;
     }
     let name = matches.get_one::<String>("dtype").expect("has a default");
-    Dtype::named(name).expect("one of the names").into()
+    Precision::of(Dtype::named(name).expect("one of the names"), isa)
 }
 
 const MOST_THREADS: usize = 1024;

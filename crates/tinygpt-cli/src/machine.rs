@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fs;
-use tinygpt::Cpu;
+use tinygpt::{Cpu, Precision};
 
 /// The processor's name where the system tells it, else its architecture.
 pub fn processor() -> String {
@@ -12,12 +12,12 @@ pub fn processor() -> String {
 }
 
 /// It, and how this program uses it, in one line.
-pub fn line(cpu: &Cpu) -> String {
+pub fn line(cpu: &Cpu, precision: Precision) -> String {
     let threads = match cpu.threads() {
         1 => "1 thread".into(),
         n => format!("{n} threads"),
     };
-    format!("{}, {threads}, {}, f32", processor(), cpu.isa().name())
+    format!("{}, {threads}, {}, {}", processor(), cpu.isa().name(), precision.name())
 }
 
 /// The same for programs.

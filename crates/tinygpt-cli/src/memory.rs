@@ -5,8 +5,9 @@ use crate::failure::Failure;
 use indicatif::DecimalBytes;
 use std::fs;
 use std::path::Path;
+use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
-use tinygpt::{Error, GptConfig};
+use tinygpt::{Error, GptConfig, peak};
 
 /// Says that training such a model with so many sequences in a step takes more than there is.
 pub fn check_training(model: &GptConfig, sequences: usize) -> Result<(), Failure> {
@@ -37,6 +38,32 @@ pub fn check_loading(path: &Path) -> Result<(), Failure> {
     match lacking(needed) {
         Some(problem) => Err(Failure::run(format!("{}: it {problem}", path.display()))),
         None => Ok(()),
+    }
+}
+
+/// Says that the limits of the machine, with which a profile is compared, cannot be measured.
+pub fn check_limits() -> Result<(), Failure> {
+    match lacking(peak::BYTES as u64) {
+        Some(problem) => Err(Failure::run(format!("measuring the memory's speed {problem}"))),
+        None => Ok(()),
+    }
+}
+
+/// Of up to `most` texts of up to `longest` tokens, how many may be written together by a model
+/// that is loaded from `path`: one at least, or there is no room for its keys and values.
+pub fn texts_together(
+    path: &Path,
+    model: &GptConfig,
+    most: u32,
+    longest: usize,
+) -> Result<u32, Failure> {
+    let problem = |texts: u32| lacking(cache_bytes(model, texts as usize, longest));
+    match (1..=most.max(1)).rev().find(|&texts| problem(texts).is_none()) {
+        Some(texts) => Ok(texts),
+        None => {
+            let problem = problem(1).unwrap_or_default();
+            Err(Failure::run(format!("{}: writing with it {problem}", path.display())))
+        }
     }
 }
 

@@ -22,7 +22,8 @@ pub fn from_bf16(x: u16) -> f32 {
     f32::from_bits((x as u32) << 16)
 }
 
-/// `values` and their `scale` written: `w[i] ≈ values[i] * scale`, within half a scale, with the
+/// `values` and their `scale` written: `w[i] ≈ values[i] * scale`, within half a scale (of normal
+/// numbers), with the
 /// largest at 127. What is not finite makes the scale so.
 pub fn to_int8(values: &mut [i8], scale: &mut f32, w: &[f32]) {
     assert_eq!(values.len(), w.len());

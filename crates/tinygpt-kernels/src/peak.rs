@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 /// Operations a second of f32 multiply-adds (each counts two) of all threads together, from
-/// registers: no program computes faster. The mean over about `time`, so that whatever else runs on
+/// registers: with this instruction set no program computes faster. The mean over about `time`, so that whatever else runs on
 /// the machine counts as it does for the program.
 pub fn flops_per_s(cpu: &Cpu, time: Duration) -> f64 {
     // Of each thread at a time: some tenths of a millisecond, so that `time` is kept.
@@ -22,10 +22,13 @@ pub fn flops_per_s(cpu: &Cpu, time: Duration) -> f64 {
     2.0 * (MULTIPLY_ADDS * cpu.threads()) as f64 * rate(time, piece)
 }
 
+/// Bytes of the array that [`bytes_per_s`] takes: much larger than any cache.
+pub const BYTES: usize = 1 << 28;
+
 /// Bytes a second that all threads together read and write, half of each, in an array much larger
 /// than any cache.
 pub fn bytes_per_s(cpu: &Cpu, time: Duration) -> f64 {
-    const FLOATS: usize = 1 << 26;
+    const FLOATS: usize = BYTES / size_of::<f32>();
     let isa = cpu.isa();
     let mut array = Buffer::zeros(FLOATS);
     let shared = Shared::of(&mut array);

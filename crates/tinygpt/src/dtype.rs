@@ -35,9 +35,9 @@ impl Dtype {
     }
 
     /// Itself, or for `Auto` bf16 where the processor multiplies bf16 and f32 elsewhere.
-    pub fn resolve(self) -> Self {
+    pub fn resolve(self, isa: Isa) -> Self {
         match self {
-            Self::Auto if Isa::multiplies_bf16() => Self::Bf16,
+            Self::Auto if isa.multiplies_bf16() => Self::Bf16,
             Self::Auto => Self::F32,
             chosen => chosen,
         }
@@ -54,7 +54,7 @@ mod tests {
             let dtype = Dtype::named(name).unwrap();
             assert_eq!(dtype.name(), name);
             assert_eq!(serde_json::to_string(&dtype).unwrap(), format!("\"{name}\""));
-            assert_eq!(dtype.resolve() == dtype, dtype != Dtype::Auto);
+            assert_eq!(dtype.resolve(Isa::best()) == dtype, dtype != Dtype::Auto);
         }
         assert_eq!(Dtype::named("f64"), None);
     }

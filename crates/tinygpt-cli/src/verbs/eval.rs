@@ -77,7 +77,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     for &(part, tokens, bytes) in &there {
         rows.push(measured(&mut model, part, tokens, bytes)?);
     }
-    let precision = precision_of(matches);
+    let precision = precision_of(matches, model.gpt.cpu().isa());
     if precision != Precision::F32 {
         model.gpt.keep_in(precision);
         for (part, tokens, bytes) in there {

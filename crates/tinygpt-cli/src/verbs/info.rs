@@ -1,6 +1,7 @@
 //! `tinygpt info`: every shape, count and byte of a model, before or after it is trained.
 
 use crate::anatomy::Anatomy;
+use crate::args::settled;
 use crate::{Outcome, failure::Failure, out::Out};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use indicatif::HumanDuration;
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tinygpt::checkpoint::{self, Progress};
 use tinygpt::run::{folder::RUNS, keys, read::PRESETS, thousands};
-use tinygpt::{GptConfig, Layers, Run, Settings, TokenizerKind, TrainConfig};
+use tinygpt::{GptConfig, Layers, Run, TokenizerKind, TrainConfig};
 
 const HELP: &str = "\
 Read the page from top to bottom and you have followed a token through the model: the parameters
@@ -104,20 +105,6 @@ fn recipe(title: String, layers: &Layers) -> Result<NamedModel, Failure> {
         None => title,
     };
     Ok(NamedModel::new(title, settings.model, &settings.train))
-}
-
-/// The settings of a model that has no text yet, and whose vocabulary it got where it had none.
-pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Failure> {
-    let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
-    if settings.model.vocab_size != 0 {
-        return Ok((settings, None));
-    }
-    let (tokens, of) = match settings.run.tokenizer {
-        TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
-        TokenizerKind::Byte => (256, "bytes"),
-    };
-    settings.settle_vocab_size(tokens)?;
-    Ok((settings, Some(of)))
 }
 
 fn of_run(run: &Run) -> Result<NamedModel, Failure> {

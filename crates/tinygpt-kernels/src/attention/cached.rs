@@ -27,7 +27,8 @@ pub fn keep(
     at: usize,
     (c, h): (usize, usize),
 ) {
-    assert!(qkv.len() == slots.len() * 3 * c && at < room, "position {at} of {room}");
+    assert_eq!(qkv.len(), slots.len() * 3 * c, "q, k and v of each text");
+    assert!(at < room, "position {at} of {room}");
     let d = c / h;
     for (qkv, slot) in qkv.chunks_exact(3 * c).zip(slots) {
         for (to, from) in [(&mut *keys, &qkv[c..2 * c]), (&mut *values, &qkv[2 * c..])] {
@@ -61,7 +62,7 @@ pub fn forward(
     let y = Shared::of(y);
     cpu.run_for(n * t * c, |worker| {
         let turns = worker.turns;
-        let p = worker.scratch(t.next_multiple_of(16));
+        let p = worker.scratch(room.next_multiple_of(16));
         while let Some(head) = turns.take(n * h, 1) {
             let (text, head) = (head.start / h, head.start % h);
             let at = text * c + head * d;

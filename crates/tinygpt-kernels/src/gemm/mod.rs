@@ -274,6 +274,7 @@ mod tests {
             (13, 400, 33),
             (101, 5, 97),
             (200, 1600, 40),
+            (150, 40, 300),
         ];
         for isa in Isa::available() {
             let cpu = Cpu::new(3, isa);
@@ -322,7 +323,8 @@ mod tests {
 
     #[test]
     fn bits_do_not_depend_on_threads_or_on_how_rows_and_k_are_cut() {
-        let (m, k, n) = (37, 1000, 50);
+        // All rows are more than the columns, twenty are fewer.
+        let (m, k, n) = (60, 1000, 50);
         let (a, b) = (random(1, m * k), random(2, k * n));
         for isa in Isa::available() {
             let whole = |threads| {

@@ -130,9 +130,9 @@ impl Isa {
     }
 
     /// Whether this processor multiplies bf16 itself, and not only f32 made of it.
-    pub fn multiplies_bf16() -> bool {
+    pub fn multiplies_bf16(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return is_x86_feature_detected!("avx512bf16");
+        return self.0 != Level::Portable && is_x86_feature_detected!("avx512bf16");
         #[cfg(not(target_arch = "x86_64"))]
         false
     }

@@ -154,9 +154,10 @@ impl TrainState {
         let SavedProgress { progress, of_model } = saved_progress(&file)?;
         let table = model.table();
         file.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
-        let expected = format!("{:016x}", model.fingerprint());
+        let expected = model.fingerprint();
         if let Some(found) = of_model.filter(|found| *found != expected) {
-            let problem = format!("belongs to model {found}; {MODEL} beside it is {expected}");
+            let problem =
+                format!("belongs to model {found:016x}; {MODEL} beside it is {expected:016x}");
             return Err(Error::checkpoint(state, problem).with_hint(
                 "put the two files of one save together, or start a new run from these weights \
                  (--init-from)",

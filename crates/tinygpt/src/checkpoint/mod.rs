@@ -87,9 +87,9 @@ pub struct Progress {
 struct SavedProgress {
     #[serde(flatten)]
     progress: Progress,
-    /// The fingerprint of the model it belongs to, in hexadecimal: two runs may have the same shapes.
+    /// The fingerprint of the model it belongs to: two runs may have the same shapes.
     #[serde(default)]
-    of_model: Option<String>,
+    of_model: Option<u64>,
 }
 
 /// What resuming needs beside the model.
@@ -133,7 +133,7 @@ pub fn save(
             write_text(&new.join(TOKENIZER), text)?;
         }
         if let Some(state) = state {
-            let of_model = Some(format!("{:016x}", params.fingerprint()));
+            let of_model = Some(params.fingerprint());
             let saved = SavedProgress { progress: state.progress.clone(), of_model };
             let saved = serde_json::to_string(&saved).expect("numbers and booleans");
             let moments = [("exp_avg.", state.exp_avg), ("exp_avg_sq.", state.exp_avg_sq)];

@@ -4,9 +4,17 @@
 //! training step allocates nothing after the first.
 
 use super::attention::Attention;
-use super::head;
 use crate::config::GptConfig;
 use tinygpt_kernels::Buffer;
+
+/// Most floats of logits at a time: rows enough that reading the unembedding costs little. (Few in
+/// tests, which then have several pieces.)
+const LOGITS: usize = if cfg!(test) { 1 << 8 } else { 1 << 24 };
+
+/// How many rows of logits exist at a time at most, of N.
+pub fn logits_rows(n: usize, v: usize) -> usize {
+    (LOGITS / v).clamp(1, n)
+}
 
 /// All activations of one micro-batch of B x T tokens.
 #[derive(Default)]
@@ -89,8 +97,8 @@ impl Activations {
         let mut add = |_: &mut Buffer, width: usize| of_a_token += width as u64;
         all.each(config, Attention::default(), t, &mut add);
         all.d.each(config, &mut add);
-        let logits = head::rows_at_a_time(n, config.vocab_size) * config.vocab_size;
-        (n as u64).saturating_mul(of_a_token).saturating_add(logits as u64)
+        let logits = (logits_rows(n, config.vocab_size) * config.vocab_size) as u64;
+        (n as u64).saturating_mul(of_a_token).saturating_add(logits)
     }
 
     /// Calls `visit` with every buffer but the logits, and how many floats it has for each token.

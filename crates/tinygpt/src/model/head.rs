@@ -4,22 +4,15 @@
 //! The logits are the largest thing in a model with a large vocabulary, and nothing but the loss
 //! needs them. So a few rows go all the way to the loss and back before the next.
 
-use super::{Activations, Gpt};
+use super::Gpt;
+use super::activations::{Activations, logits_rows};
 use std::ops::Range;
 use tinygpt_kernels::{cross_entropy, linear};
 
-/// Most floats of logits at a time: rows enough that reading the unembedding costs little.
-const LOGITS: usize = 1 << 24;
-
 /// `n` rows in pieces of almost one size.
 fn pieces(n: usize, v: usize) -> impl Iterator<Item = Range<usize>> {
-    let rows = n.div_ceil(n.saturating_mul(v).div_ceil(LOGITS));
+    let rows = n.div_ceil(n.div_ceil(logits_rows(n, v)));
     (0..n).step_by(rows).map(move |start| start..(start + rows).min(n))
-}
-
-/// How many rows of logits exist at a time, of `n`.
-pub(super) fn rows_at_a_time(n: usize, v: usize) -> usize {
-    pieces(n, v).next().map_or(0, |rows| rows.len())
 }
 
 /// The logits (N, V) of some rows of the batch, after [`trunk`](super::forward::trunk).

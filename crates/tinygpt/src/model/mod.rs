@@ -17,6 +17,7 @@ pub mod reference;
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
 pub(crate) use activations::Activations;
+pub use activations::logits_rows;
 pub use attention::Attention;
 pub use dropout::Dropout;
 pub(crate) use narrow::Matrices;
@@ -127,6 +128,11 @@ impl Gpt {
         if precision != self.matrices.precision {
             self.matrices = Matrices::of(&mut self.params, precision);
         }
+    }
+
+    /// Bytes of weights that are read to write a token.
+    pub fn weight_bytes_read(&self) -> usize {
+        self.matrices.bytes_read(self.params.table())
     }
 
     /// What they are kept in.

@@ -7,6 +7,7 @@ use super::params::Params;
 use super::tensors::{Block, Spec, Tensors};
 use crate::dtype::Dtype;
 use std::ops::Range;
+use tinygpt_kernels::Isa;
 use tinygpt_kernels::decode::Weight;
 use tinygpt_kernels::narrow::{GROUP, from_bf16, from_int8, to_bf16, to_int8};
 
@@ -32,19 +33,9 @@ impl Precision {
         }
     }
 
-    /// What so many weights take.
-    pub fn bytes(self, weights: usize) -> usize {
-        match self {
-            Self::F32 => 4 * weights,
-            Self::Bf16 => 2 * weights,
-            Self::Int8 => weights + weights / GROUP * size_of::<f32>(),
-        }
-    }
-}
-
-impl From<Dtype> for Precision {
-    fn from(dtype: Dtype) -> Self {
-        match dtype.resolve() {
+    /// What a user named, with the instruction set `isa`.
+    pub fn of(dtype: Dtype, isa: Isa) -> Self {
+        match dtype.resolve(isa) {
             Dtype::Bf16 => Self::Bf16,
             _ => Self::F32,
         }
@@ -62,7 +53,7 @@ enum Kept {
     },
 }
 
-/// Every tensor as it is read; those in fewer bits have been taken out of the parameters.
+/// Every tensor as it is read; those in fewer bits are copies of the rounded parameters.
 pub(crate) struct Matrices {
     pub precision: Precision,
     kept: Tensors<Kept>,
@@ -72,12 +63,8 @@ impl Matrices {
     /// Rounds what is multiplied by: all matrices but the tables of which only rows are looked up.
     pub fn of(params: &mut Params, precision: Precision) -> Self {
         let table = params.table().clone();
-        let looked_up = |spec: &Spec| {
-            let wte = table.lm_head.is_some() && spec.range == table.wte.range;
-            wte || spec.range == table.wpe.range
-        };
         let kept = table.map(|spec| match precision {
-            _ if !spec.decays() || looked_up(spec) => Kept::F32(spec.range.clone()),
+            _ if !spec.decays() || looked_up(&table, spec) => Kept::F32(spec.range.clone()),
             Precision::F32 => Kept::F32(spec.range.clone()),
             Precision::Bf16 => bf16(params.get_mut(spec)),
             Precision::Int8 => int8(params.get_mut(spec), spec.shape[1]),
@@ -90,13 +77,33 @@ impl Matrices {
         self.kept.h[l].map(&mut |kept| kept.read(params))
     }
 
+    /// Bytes that are read to write a token.
+    pub fn bytes_read(&self, table: &Tensors<Spec>) -> usize {
+        let read = self.kept.iter().zip(table.iter()).filter(|(_, spec)| !looked_up(table, spec));
+        read.map(|(kept, _)| kept.bytes()).sum()
+    }
+
     /// The unembedding (V, C).
     pub fn unembedding<'a>(&'a self, params: &'a Params) -> Weight<'a> {
         self.kept.lm_head.as_ref().unwrap_or(&self.kept.wte).read(params)
     }
 }
 
+/// Whether a token needs no more of it than one row.
+fn looked_up(table: &Tensors<Spec>, spec: &Spec) -> bool {
+    let wte = table.lm_head.is_some() && spec.range == table.wte.range;
+    wte || spec.range == table.wpe.range
+}
+
 impl Kept {
+    fn bytes(&self) -> usize {
+        match self {
+            Kept::F32(range) => size_of::<f32>() * range.len(),
+            Kept::Bf16(values) => size_of_val(&values[..]),
+            Kept::Int8 { values, scales } => size_of_val(&values[..]) + size_of_val(&scales[..]),
+        }
+    }
+
     fn read<'a>(&'a self, params: &'a Params) -> Weight<'a> {
         match self {
             Kept::F32(range) => Weight::F32(&params.data()[range.clone()]),

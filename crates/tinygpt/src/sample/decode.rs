@@ -6,13 +6,22 @@
 //! each new token and nothing kept is valid: from there on each token is a whole forward pass over
 //! the last block_size tokens, exactly as without a cache.
 
+use crate::config::GptConfig;
 use crate::model::{Activations, Dropout, Gpt, forward};
 use tinygpt_kernels::attention::cached::{self, Place};
 use tinygpt_kernels::decode::{self, End};
 use tinygpt_kernels::{Buffer, embedding, layernorm};
 
 /// Tokens of a whole forward pass over several texts: more at once are no faster, and take memory.
-const TOGETHER: usize = 1024;
+/// (Few in tests, which then have several passes.)
+const TOGETHER: usize = if cfg!(test) { 16 } else { 1024 };
+
+/// Bytes of the keys and values of so many texts of up to `longest` tokens.
+pub fn cache_bytes(config: &GptConfig, texts: usize, longest: usize) -> u64 {
+    let room = longest.min(config.block_size) as u64;
+    let of_a_token = (2 * size_of::<f32>() * config.n_layer * config.n_embd) as u64;
+    of_a_token.saturating_mul(room).saturating_mul(texts as u64)
+}
 
 /// The keys and values of some texts, and the activations of the position that is computed.
 pub(crate) struct Cache {

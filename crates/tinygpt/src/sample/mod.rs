@@ -8,6 +8,7 @@ mod tests;
 use crate::error::{Error, Result};
 use crate::model::Gpt;
 pub(crate) use decode::Cache;
+pub use decode::cache_bytes;
 pub use sampler::{Sampler, Sampling};
 use std::ops::ControlFlow;
 

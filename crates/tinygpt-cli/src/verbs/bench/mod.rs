@@ -3,11 +3,12 @@
 mod measure;
 mod subject;
 
-use crate::args::{cpu, number_of, precision, precision_of, recipe, typed_settings, with_settings};
-use crate::memory::{check_measuring, check_training};
+use crate::args::{
+    cpu, number_of, precision, precision_of, recipe, settled, typed_settings, with_settings,
+};
+use crate::memory::{check_limits, check_measuring, check_training};
 use crate::ops::{Limits, peak_now};
 use crate::progress::patiently;
-use crate::verbs::info::settled;
 use crate::{Outcome, failure::Failure, machine, out::Out};
 use clap::builder::PossibleValuesParser;
 use clap::parser::ValueSource;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use subject::{Found, Subject};
 use tinygpt::run::keys::{Group, Key};
+use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
 use tinygpt::{Gpt, Layers, Precision};
 
@@ -100,7 +102,6 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         text: Vec::new(),
         command_line: typed_settings(matches),
     })?;
-    let precision = if what == "generate" { precision_of(matches) } else { Precision::F32 };
     for flag in ["dtype", "quantize", "num_samples"] {
         let typed = matches.value_source(flag) == Some(ValueSource::CommandLine);
         if typed && what != "generate" {
@@ -109,22 +110,30 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         }
     }
     let sequences = settings.train.sequences_per_step();
+    let texts = number_of::<u32>(matches, "num_samples") as usize;
+    check_limits()?;
     if matches!(what, "train" | "kernels") {
         check_training(&settings.model, sequences)?;
     } else {
         let memory = Memory::of(&settings.model, (sequences, settings.model.block_size));
-        check_measuring(memory.total().saturating_sub(memory.moments))?;
+        let model = memory.total().saturating_sub(memory.moments);
+        let cache = cache_bytes(&settings.model, texts, usize::MAX);
+        check_measuring(model.saturating_add(cache))?;
     }
     // The limits have threads of their own, which sleep while the model works.
     let (judge, cpu) = (cpu(settings.run.threads)?, cpu(settings.run.threads)?);
+    let precision = match what {
+        "generate" => precision_of(matches, cpu.isa()),
+        _ => Precision::F32,
+    };
     let before = peak_now(&judge);
     let gpt = patiently("making random weights", || {
         let mut gpt = Gpt::new_on(settings.model.clone(), settings.train.seed, cpu)?;
         gpt.keep_in(precision);
         Ok::<_, tinygpt::Error>(gpt)
     })?;
-    let texts = number_of::<u32>(matches, "num_samples") as usize;
-    let subject = Subject { settings: &settings, plan: &plan, precision, texts };
+    let weight_bytes = gpt.weight_bytes_read();
+    let subject = Subject { settings: &settings, plan: &plan, precision, weight_bytes, texts };
     let measured = subject.measure(what, gpt)?;
     // Asked before the limit of memory is measured, which takes some.
     let peak_memory = machine::peak_memory();
@@ -141,7 +150,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         None => "this system does not say".into(),
     };
     let mut all = subject.lines();
-    all.push(("processor", machine::line(&judge)));
+    all.push(("processor", machine::line(&judge, precision)));
     all.extend(lines);
     all.extend([("limits", limits.line()), ("memory", memory)]);
     let text: String = all.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect();

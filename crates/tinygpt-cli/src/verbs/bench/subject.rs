@@ -23,6 +23,8 @@ pub struct Subject<'a> {
     pub plan: &'a Plan,
     /// What is generated with.
     pub precision: Precision,
+    /// What is read of it for a token.
+    pub weight_bytes: usize,
     /// How many texts are generated together.
     pub texts: usize,
 }
@@ -159,7 +161,8 @@ impl Subject<'_> {
                 Found { table: costs.table(), json, ..found }
             }
             Measured::Forward(times, tokens) => {
-                let (line, mut json) = self.work("work", 1.0, tokens, &times, limits);
+                let flops = self.forward_flops(tokens, self.settings.model.block_size, tokens);
+                let (line, mut json) = work("work", flops, tokens, &times, limits);
                 json = merged([json, times.json("pass"), json!({ "tokens_per_pass": tokens })]);
                 let name = format!("forward, {} tokens at a time", thousands(tokens));
                 let lines = vec![("pass", name), ("time", times.line()), line];
@@ -173,7 +176,10 @@ impl Subject<'_> {
 
     fn step(&self, times: &Times, limits: &Limits) -> Found {
         let tokens = self.settings.train.sequences_per_step() * self.settings.model.block_size;
-        let (line, json) = self.work("work", 3.0, tokens, times, limits);
+        let t = self.settings.model.block_size;
+        // A backward pass counts as two.
+        let flops = 3.0 * self.forward_flops(tokens, t, tokens);
+        let (line, json) = work("work", flops, tokens, times, limits);
         let json = merged([json, times.json("step"), json!({ "tokens_per_step": tokens })]);
         let Settings { model, train, .. } = self.settings;
         let accumulated = match train.gradient_accumulation_steps {
@@ -193,11 +199,9 @@ impl Subject<'_> {
         token: &Times,
         limits: &Limits,
     ) -> Found {
-        let (line, judged) = self.work("  work", 1.0, prompt_tokens, prompt, limits);
-        // Of an untied model, a token's embedding is one row of its table.
-        let GptConfig { vocab_size, n_embd, tied, .. } = self.settings.model;
-        let looked_up = if tied { 0 } else { vocab_size * n_embd };
-        let bytes = self.precision.bytes(self.without_positions() - looked_up);
+        let flops = self.forward_flops(prompt_tokens, prompt_tokens, 1);
+        let (line, judged) = work("  work", flops, prompt_tokens, prompt, limits);
+        let bytes = self.weight_bytes;
         let (per_s, read) = (self.texts as f64 / token.median_s(), bytes as f64 / token.median_s());
         let share = read / limits.bytes_per_s;
         let cached = if share > 1.0 { ", from the cache" } else { "" };
@@ -240,30 +244,14 @@ impl Subject<'_> {
         Found { lines, table: String::new(), json }
     }
 
-    /// Tokens and operations a second, of `passes` forward passes' worth of work a token: a
-    /// backward pass counts as two.
-    fn work(
-        &self,
-        name: &'static str,
-        passes: f64,
-        tokens: usize,
-        times: &Times,
-        limits: &Limits,
-    ) -> ((&'static str, String), Value) {
-        let GptConfig { n_layer, n_embd, block_size, .. } = self.settings.model;
-        let attention = 4.0 * (n_layer * n_embd) as f64 * block_size as f64;
-        let flops = passes * (2.0 * self.without_positions() as f64 + attention);
-        let per_s = tokens as f64 / times.median_s();
-        let share = flops * per_s / limits.peak();
-        let (speed, rate) = (thousands(per_s as u64), giga(flops * per_s));
-        let line = format!("{speed} tokens/s, {rate} GFLOP/s, {} of the peak", percent(share));
-        let json = json!({
-            "tokens_per_s": per_s,
-            "flop_per_token": flops,
-            "gflop_per_s": flops * per_s / 1e9,
-            "share_of_peak": share,
-        });
-        ((name, line), json)
+    /// Of a forward pass over so many tokens in sequences of T, for as many logits: 2 N + 4 L C T a
+    /// token where each has its logits.
+    fn forward_flops(&self, tokens: usize, t: usize, logits: usize) -> f64 {
+        let GptConfig { n_layer, n_embd, vocab_size, .. } = self.settings.model;
+        let head = vocab_size * n_embd;
+        let attention = 4.0 * (n_layer * n_embd) as f64 * t as f64;
+        let trunk = 2.0 * (self.without_positions() - head) as f64 + attention;
+        tokens as f64 * trunk + 2.0 * logits as f64 * head as f64
     }
 
     /// N: parameters without the position table.
@@ -302,4 +290,25 @@ impl Subject<'_> {
             }),
         ])
     }
+}
+
+/// Tokens and operations a second, of `flops` for so many tokens.
+fn work(
+    name: &'static str,
+    flops: f64,
+    tokens: usize,
+    times: &Times,
+    limits: &Limits,
+) -> ((&'static str, String), Value) {
+    let (per_s, rate) = (tokens as f64 / times.median_s(), flops / times.median_s());
+    let share = rate / limits.peak();
+    let (speed, of_peak) = (thousands(per_s as u64), percent(share));
+    let line = format!("{speed} tokens/s, {} GFLOP/s, {of_peak} of the peak", giga(rate));
+    let json = json!({
+        "tokens_per_s": per_s,
+        "flop_per_token": flops / tokens as f64,
+        "gflop_per_s": rate / 1e9,
+        "share_of_peak": share,
+    });
+    ((name, line), json)
 }

@@ -4,6 +4,7 @@ mod page;
 mod prompt;
 
 use crate::args::{number_of, precision, precision_of, threads, trained, trained_path};
+use crate::memory::texts_together;
 use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use page::Page;
@@ -151,17 +152,21 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
             Failure::from(error).with_hint(hint)
         })?,
     };
-    model.gpt.keep_in(precision_of(matches));
-    let (texts, started) = (number_of::<u32>(matches, "num-samples"), Instant::now());
+    let precision = precision_of(matches, model.gpt.cpu().isa());
+    model.gpt.keep_in(precision);
+    let (texts, most) =
+        (number_of::<u32>(matches, "num-samples"), number_of::<usize>(matches, "max-new-tokens"));
+    let longest = ids.len().saturating_add(most);
+    let together = texts_together(&model.path, model.gpt.config(), texts.min(TOGETHER), longest)?;
+    let started = Instant::now();
     let (mut first, mut tokens) = (0, 0);
     while first < texts && !out.is_closed() {
         if first > 0 {
             out.write(RULE)?;
         }
-        let last = texts.min(first.saturating_add(TOGETHER));
+        let last = texts.min(first.saturating_add(together));
         let samplers: Result<Vec<_>, _> =
             (first..last).map(|index| Sampler::new(&sampling, index)).collect();
-        let most = number_of(matches, "max-new-tokens");
         tokens += write_texts(&mut model, &ids, most, &mut samplers?, &stops, out)?;
         first = last;
     }

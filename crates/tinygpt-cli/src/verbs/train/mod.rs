@@ -112,7 +112,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     report::room(&mut begun).iter().for_each(|warning| tell(warning));
     signals.training();
     let knows = matches.contains_id("init-from");
-    let profile = matches.get_flag("profile").then(|| Profile::start(&mut begun));
+    let profile = matches.get_flag("profile").then(|| Profile::start(&mut begun)).transpose()?;
     let (ending, sample) = train(&mut begun, out, &signals, knows)?;
     out.write(&report::closing(&mut begun, ending, &sample))?;
     if let Some(profile) = profile {

@@ -4,6 +4,7 @@
 use super::begin::Begun;
 use crate::failure::Failure;
 use crate::machine::{self, merged};
+use crate::memory::check_limits;
 use crate::ops::{Costs, Limits, peak_now};
 use serde_json::json;
 use std::time::Instant;
@@ -17,13 +18,15 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Counts from now on.
-    pub fn start(begun: &mut Begun) -> Self {
+    /// Counts from now on; fails where there is no memory to measure the machine's limits with.
+    pub fn start(begun: &mut Begun) -> Result<Self, Failure> {
+        // Before the run: at its end nobody wants to hear of it.
+        check_limits()?;
         let steps = begun.trainer.progress().step;
         let cpu = begun.trainer.gpt().cpu();
         let peak = peak_now(cpu);
         cpu.profile().start();
-        Self { peak, steps, started: Instant::now() }
+        Ok(Self { peak, steps, started: Instant::now() })
     }
 
     /// Writes `profile.json` to the run, and says the same.

@@ -5,27 +5,15 @@
 //! the weights are kept in and however many rows there are: a text does not depend on those that
 //! are written with it, and weights in fewer bits give the bits that their f32 values would.
 
+mod weight;
+
 use crate::activation::{self, Kind};
-use crate::narrow::{GROUP, from_bf16, from_int8};
+use crate::narrow::GROUP;
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
-
-/// The weight (O, I) of a layer, as it is kept.
-#[derive(Clone, Copy, Debug)]
-pub enum Weight<'a> {
-    /// As it was trained.
-    F32(&'a [f32]),
-    /// See [`crate::narrow`].
-    Bf16(&'a [u16]),
-    /// Row by row a scale for each group of [`GROUP`] inputs.
-    Int8 {
-        /// (O, I)
-        values: &'a [i8],
-        /// (O, I / GROUP, rounded up)
-        scales: &'a [f32],
-    },
-}
+use weight::Kept;
+pub use weight::Weight;
 
 /// What becomes of a product before it is written.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +41,17 @@ pub fn forward(
     end: End,
     (n, i, o): (usize, usize, usize),
 ) {
-    assert_eq!((y.len(), x.len()), (n * o, n * i));
+    let size = |a: usize, b: usize| a.checked_mul(b).expect("a size that memory could have");
+    assert_eq!((y.len(), x.len()), (size(n, o), size(n, i)));
     let (weights, words) = match w {
         Weight::F32(w) => (w.len(), w.len()),
         Weight::Bf16(w) => (w.len(), w.len() / 2),
         Weight::Int8 { values, scales } => {
-            assert_eq!(scales.len(), o * i.div_ceil(GROUP), "scales");
+            assert_eq!(scales.len(), size(o, i.div_ceil(GROUP)), "scales");
             (values.len(), values.len() / 4 + scales.len())
         }
     };
-    assert_eq!(weights, i * o, "weights");
+    assert_eq!(weights, size(i, o), "weights");
     assert!(b.is_none_or(|b| b.len() == o), "one bias an output");
     assert!(!matches!(end, End::Add(to) if to.len() != n * o), "as many as are written");
     let floats = words + n * (i + o);
@@ -234,106 +223,10 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
     acc.map(|acc| acc.map(|acc| s.sum(acc)))
 }
 
-/// What a weight is kept in.
-trait Kept: Copy {
-    /// How many weights of a row share a scale.
-    const STRETCH: usize;
-    /// How many are in 64 bytes.
-    const LINE: usize;
-    /// Where the weight `at` is, or would be.
-    fn place(self, at: usize) -> *const f32;
-    fn len(self) -> usize;
-    /// The scale of the `group`-th group of all.
-    fn scale(self, group: usize) -> f32;
-    /// The weight at place `at`.
-    fn one(self, at: usize, group: usize) -> f32;
-    /// `LANES` of them with their scale.
-    /// # Safety
-    /// There are as many from `at` on.
-    unsafe fn load<S: Simd>(self, s: S, at: usize, scale: S::F) -> S::F;
-}
-
-impl Kept for &[f32] {
-    const STRETCH: usize = usize::MAX;
-    const LINE: usize = 16;
-    #[inline(always)]
-    fn place(self, at: usize) -> *const f32 {
-        self.as_ptr().wrapping_add(at)
-    }
-    #[inline(always)]
-    fn len(self) -> usize {
-        self.len()
-    }
-    #[inline(always)]
-    fn scale(self, _: usize) -> f32 {
-        1.0
-    }
-    #[inline(always)]
-    fn one(self, at: usize, _: usize) -> f32 {
-        self[at]
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(self, s: S, at: usize, _: S::F) -> S::F {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_ptr(self.as_ptr().add(at)) }
-    }
-}
-
-impl Kept for &[u16] {
-    const STRETCH: usize = usize::MAX;
-    const LINE: usize = 32;
-    #[inline(always)]
-    fn place(self, at: usize) -> *const f32 {
-        self.as_ptr().wrapping_add(at).cast()
-    }
-    #[inline(always)]
-    fn len(self) -> usize {
-        self.len()
-    }
-    #[inline(always)]
-    fn scale(self, _: usize) -> f32 {
-        1.0
-    }
-    #[inline(always)]
-    fn one(self, at: usize, _: usize) -> f32 {
-        from_bf16(self[at])
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(self, s: S, at: usize, _: S::F) -> S::F {
-        // SAFETY: the caller's promise.
-        unsafe { s.load_bf16(self.as_ptr().add(at)) }
-    }
-}
-
-impl Kept for (&[i8], &[f32]) {
-    const STRETCH: usize = GROUP;
-    const LINE: usize = 64;
-    #[inline(always)]
-    fn place(self, at: usize) -> *const f32 {
-        self.0.as_ptr().wrapping_add(at).cast()
-    }
-    #[inline(always)]
-    fn len(self) -> usize {
-        self.0.len()
-    }
-    #[inline(always)]
-    fn scale(self, group: usize) -> f32 {
-        self.1[group]
-    }
-    #[inline(always)]
-    fn one(self, at: usize, group: usize) -> f32 {
-        from_int8(self.0[at], self.1[group])
-    }
-    #[inline(always)]
-    unsafe fn load<S: Simd>(self, s: S, at: usize, scale: S::F) -> S::F {
-        // SAFETY: the caller's promise.
-        s.mul(unsafe { s.load_i8(self.0.as_ptr().add(at)) }, scale)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::narrow::{from_bf16, from_int8};
     use crate::narrow::{to_bf16, to_int8};
     use crate::reference::{self, assert_close, on_every_isa, random};
 

@@ -1,0 +1,117 @@
+//! The weight of a layer in one of three kinds of numbers, and how a vector of them is read.
+
+use crate::narrow::{GROUP, from_bf16, from_int8};
+use crate::simd::Simd;
+
+/// The weight (O, I) of a layer, as it is kept.
+#[derive(Clone, Copy, Debug)]
+pub enum Weight<'a> {
+    /// As it was trained.
+    F32(&'a [f32]),
+    /// See [`crate::narrow`].
+    Bf16(&'a [u16]),
+    /// Row by row a scale for each group of [`GROUP`] inputs.
+    Int8 {
+        /// (O, I)
+        values: &'a [i8],
+        /// (O, I / GROUP, rounded up)
+        scales: &'a [f32],
+    },
+}
+
+/// What a weight is kept in.
+pub(super) trait Kept: Copy {
+    /// How many weights of a row share a scale.
+    const STRETCH: usize;
+    /// How many are in 64 bytes.
+    const LINE: usize;
+    /// Where the weight `at` is, or would be.
+    fn place(self, at: usize) -> *const f32;
+    fn len(self) -> usize;
+    /// The scale of the `group`-th group of all.
+    fn scale(self, group: usize) -> f32;
+    /// The weight at place `at`.
+    fn one(self, at: usize, group: usize) -> f32;
+    /// `LANES` of them with their scale.
+    /// # Safety
+    /// There are as many from `at` on.
+    unsafe fn load<S: Simd>(self, s: S, at: usize, scale: S::F) -> S::F;
+}
+
+impl Kept for &[f32] {
+    const STRETCH: usize = usize::MAX;
+    const LINE: usize = 16;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.as_ptr().wrapping_add(at)
+    }
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.len()
+    }
+    #[inline(always)]
+    fn scale(self, _: usize) -> f32 {
+        1.0
+    }
+    #[inline(always)]
+    fn one(self, at: usize, _: usize) -> f32 {
+        self[at]
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, s: S, at: usize, _: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_ptr(self.as_ptr().add(at)) }
+    }
+}
+
+impl Kept for &[u16] {
+    const STRETCH: usize = usize::MAX;
+    const LINE: usize = 32;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.as_ptr().wrapping_add(at).cast()
+    }
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.len()
+    }
+    #[inline(always)]
+    fn scale(self, _: usize) -> f32 {
+        1.0
+    }
+    #[inline(always)]
+    fn one(self, at: usize, _: usize) -> f32 {
+        from_bf16(self[at])
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, s: S, at: usize, _: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        unsafe { s.load_bf16(self.as_ptr().add(at)) }
+    }
+}
+
+impl Kept for (&[i8], &[f32]) {
+    const STRETCH: usize = GROUP;
+    const LINE: usize = 64;
+    #[inline(always)]
+    fn place(self, at: usize) -> *const f32 {
+        self.0.as_ptr().wrapping_add(at).cast()
+    }
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.0.len()
+    }
+    #[inline(always)]
+    fn scale(self, group: usize) -> f32 {
+        self.1[group]
+    }
+    #[inline(always)]
+    fn one(self, at: usize, group: usize) -> f32 {
+        from_int8(self.0[at], self.1[group])
+    }
+    #[inline(always)]
+    unsafe fn load<S: Simd>(self, s: S, at: usize, scale: S::F) -> S::F {
+        // SAFETY: the caller's promise.
+        s.mul(unsafe { s.load_i8(self.0.as_ptr().add(at)) }, scale)
+    }
+}
