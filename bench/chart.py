@@ -19,9 +19,10 @@ def bars(results: dict[str, Any]) -> list[tuple[str, float, str]]:
     """For each comparison what it is, the ratio and both speeds."""
     found = []
     for row in results["rows"]:
-        for peer in row["peers"]:
+        for peer in row["peers"] + row["formats"]:
             if "best" in peer:
-                name = f"{row['title']}\n{peer['name']}, {peer['best']}"
+                title = f"{row['title']}, {peer['runs_as']}"
+                name = f"{title}\n{peer['name']}, {peer['best']}"
                 ours, theirs = (peer[who]["tokens_per_s"] for who in ("tinygpt", "peer"))
                 times = f"{peer['ratio']:.2f}" if peer["ratio"] < 10 else f"{peer['ratio']:.0f}"
                 label = f"{times} x   {ours:,.0f} : {theirs:,.0f} tokens/s"
@@ -31,7 +32,10 @@ def bars(results: dict[str, Any]) -> list[tuple[str, float, str]]:
 
 def draw(results: dict[str, Any], path: Path) -> None:
     """Bars to the right of 1 where TinyGPT is faster, to the left where it is slower."""
-    names, ratios, labels = zip(*bars(results))
+    if not (found := bars(results)):
+        print("nothing to draw: no peer could be measured")
+        return
+    names, ratios, labels = zip(*found)
     plt.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "tinygpt", "font.size": 10}
     plt.rcParams |= {"font.family": "sans-serif", "text.color": TEXT}
     figure, axes = plt.subplots(figsize=(9, 1.2 + 0.55 * len(names)))

@@ -16,9 +16,9 @@ from typing import Any
 
 import machine
 import report
-from measure import paired, units_in
-from peers import Candidate, PeerError, Worker
-from program import Program, ProgramError, build
+from measure import PeerError, Race, in_turn, units_in
+from peers import Candidate, Worker
+from program import Program, ProgramError, build, formats
 from rows import ROWS, Peer, Row
 
 HERE = Path(__file__).resolve().parent
@@ -27,6 +27,11 @@ MODULES = ("torch", "transformers", "matplotlib", "safetensors")
 TRIAL_S = 3.0
 """About how long a setting is tried alone, once it is warm."""
 TRIAL_TOKENS = 20
+DTYPE_HELP = (
+    "of TinyGPT's weights when it writes beside every peer (default f32); the other formats are "
+    "measured beside the best peer only, and training is always f32"
+)
+SELF_TEST_HELP = "check this program on made-up numbers, and on a tinygpt if one is named; and stop"
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Plan:
     threads: int
     rounds: int
     seconds: float
+    dtype: str = "f32"
 
 
 def say(text: str) -> None:
@@ -90,28 +96,77 @@ def alone(row: Row, unit_ms: float) -> str:
 def measure_row(row: Row, program: Program, plan: Plan) -> dict[str, Any]:
     """Everything there is to know of a row."""
     say(f"{row.name}: {row.title}")
+    weights, *others = formats(row, plan.dtype)
     with ExitStack() as workers:
         candidates = [c for peer in row.peers for c in try_all(row, peer, plan, workers)]
-        first = program.block(row, 2 if row.trains else TRIAL_TOKENS)
+        first = program.block(row, weights, 2 if row.trains else TRIAL_TOKENS)
         say(f"  TinyGPT: {alone(row, median(first))}")
         final = [candidate for candidate in candidates if candidate.worker]
-        seconds = plan.seconds / plan.rounds / 2 / max(len(final), 1)
-
-        def units(alone_ms: float) -> int:
-            return units_in(seconds, alone_ms) if row.trains else row.new_tokens
-
-        pairs = paired(
-            lambda: program.block(row, units(median(first))),
-            [lambda c=c: c.worker.block(units(c.trial_ms)) for c in final],
-            plan.rounds,
-            plan.seconds,
-        )
-        for candidate, its_pairs in zip(final, pairs):
-            candidate.pairs = its_pairs
-    result = report.row_result(row, candidates, first)
-    for peer in result["peers"]:
+        share = plan.seconds / max(len(final) + len(others), 1)
+        race_settings(row, program, plan, final, weights, median(first), share)
+        other = race_formats(row, program, plan, report.hardest(final), others, share)
+    runs_as = program.runs_as(row, weights)
+    result = report.row_result(row, candidates, first, runs_as, other)
+    for peer in result["peers"] + result["formats"]:
         say(f"  {report.verdict(peer)}")
-    return result | {"command": program.commands[row.name], "runs_as": program.runs_as}
+    commands = {name: program.commands[row.name, name] for name in (weights, *others)}
+    return result | {"commands": commands, "computes_with": program.computes_with}
+
+
+def race_settings(
+    row: Row,
+    program: Program,
+    plan: Plan,
+    final: list[Candidate],
+    weights: str,
+    first_ms: float,
+    share: float,
+) -> None:
+    """Measures the settings that stayed, `share` seconds each, and drops those that fail."""
+
+    def units(alone_ms: float) -> int:
+        return units_in(share / plan.rounds / 2, alone_ms) if row.trains else row.new_tokens
+
+    races = [
+        Race(
+            lambda: program.block(row, weights, units(first_ms)),
+            lambda c=c: c.worker.block(units(c.trial_ms)),
+        )
+        for c in final
+    ]
+    in_turn(races, plan.rounds, share * len(final))
+    for candidate, race in zip(final, races):
+        candidate.pairs = race.pairs
+        if race.failed:
+            candidate.drop(race.failed)
+            say(f"  {candidate.peer.name}, {candidate.setting.name}: skipped: {race.failed}")
+
+
+def race_formats(
+    row: Row,
+    program: Program,
+    plan: Plan,
+    best: Candidate | None,
+    names: list[str],
+    share: float,
+) -> list[report.Format]:
+    """Measures TinyGPT with its weights in other formats, beside the best peer if there is one."""
+    found = [report.Format(name, best) for name in names]
+    tokens = row.new_tokens
+    if best:
+        races = [
+            Race(
+                lambda name=name: program.block(row, name, tokens),
+                lambda: best.worker.block(tokens),
+            )
+            for name in names
+        ]
+        in_turn(races, plan.rounds, share * len(names))
+        for one, race in zip(found, races):
+            one.pairs, one.skipped = race.pairs, race.failed
+    for one in found:
+        one.alone = [] if one.pairs else program.block(row, one.weights, tokens)
+    return found
 
 
 def options() -> argparse.Namespace:
@@ -123,10 +178,10 @@ def options() -> argparse.Namespace:
     add("--rounds", type=positive, default=5, help="pairs of each peer, at most (default 5)")
     add("--seconds", type=float, default=45, help="of pairs in a row, about (default 45)")
     add("--threads", type=positive, default=machine.usable_cpus(), help="on both sides")
-    add("--dtype", help="passed on to tinygpt; its own default otherwise")
+    add("--dtype", choices=("f32", "bf16"), default="f32", help=DTYPE_HELP)
     add("--out", type=Path, default=HERE, help="folder of the results (default bench/)")
     add("--install", action="store_true", help=f"make {VENV.name} and install the packages first")
-    add("--self-test", action="store_true", help="check this program on made-up numbers, and stop")
+    add("--self-test", nargs="?", const="", metavar="TINYGPT", help=SELF_TEST_HELP)
     return parser.parse_args()
 
 
@@ -165,23 +220,25 @@ def python_with_packages(install: bool) -> str:
 def main() -> None:
     """Measures the rows asked for, and writes what there is after each."""
     asked = options()
-    if asked.self_test:
-        raise SystemExit(subprocess.call([python_of_peers(), str(HERE / "self_test.py")]))
-    plan = Plan(python_with_packages(asked.install), asked.threads, asked.rounds, asked.seconds)
+    if asked.self_test is not None:
+        test = [python_of_peers(), str(HERE / "self_test.py")]
+        raise SystemExit(subprocess.call(test + ([asked.self_test] if asked.self_test else [])))
+    python = python_with_packages(asked.install)
+    plan = Plan(python, asked.threads, asked.rounds, asked.seconds, asked.dtype)
     path = build()
     asked.out.mkdir(parents=True, exist_ok=True)
     results = machine.about(path, asked.threads)
     results |= {"packages": machine.packages(plan.python, MODULES), "rows": []}
     with tempfile.TemporaryDirectory() as models:
-        program = Program(path, asked.threads, asked.dtype, Path(models))
+        program = Program(path, asked.threads, Path(models))
         for row in ROWS:
             if row.name in asked.rows:
                 results["rows"].append(measure_row(row, program, plan))
                 report.write(results, asked.out)
+    say((asked.out / "results.md").read_text(encoding="utf-8"))
     chart = asked.out / "bench.svg" if asked.out != HERE else HERE.parent / "docs" / "bench.svg"
     drawing = [plan.python, str(HERE / "chart.py"), str(asked.out / "results.json"), str(chart)]
     subprocess.run(drawing, check=True)
-    say((asked.out / "results.md").read_text())
 
 
 if __name__ == "__main__":

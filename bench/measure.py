@@ -7,7 +7,7 @@ median.
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import median
 
 Block = list[float]
@@ -17,6 +17,10 @@ Runner = Callable[[], Block]
 
 LEAST_ROUNDS = 2
 """A single pair would not show how much a ratio moves."""
+
+
+class PeerError(Exception):
+    """Why a peer cannot be measured, or not any more."""
 
 
 @dataclass(frozen=True)
@@ -32,24 +36,39 @@ class Pair:
         return median(self.peer) / median(self.ours)
 
 
-def paired(
-    ours: Runner,
-    peers: Sequence[Runner],
+@dataclass(eq=False)
+class Race:
+    """TinyGPT and a peer in turn."""
+
+    ours: Runner
+    peer: Runner
+    pairs: list[Pair] = field(default_factory=list)
+    failed: str = ""
+
+    def turn(self) -> None:
+        """One more pair. If the peer fails no pair counts: it may have been failing before."""
+        block = self.ours()
+        try:
+            self.pairs.append(Pair(block, self.peer()))
+        except PeerError as error:
+            self.pairs, self.failed = [], str(error)
+
+
+def in_turn(
+    races: Sequence[Race],
     rounds: int,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
-) -> list[list[Pair]]:
-    """Runs ours, a peer, ours, the next peer, ...: `rounds` times over, or as many as begin within
-    `seconds`, at least twice if there are two. Gives the pairs of each peer."""
+) -> None:
+    """Runs a pair of each race, `rounds` times over, or as many as begin within `seconds`, at least
+    twice if there are two. A race whose peer fails ends there; the others go on."""
     end = clock() + seconds
-    pairs: list[list[Pair]] = [[] for _ in peers]
     for done in range(1, rounds + 1):
-        for peer, so_far in zip(peers, pairs):
-            block = ours()
-            so_far.append(Pair(block, peer()))
+        for race in races:
+            if not race.failed:
+                race.turn()
         if done >= LEAST_ROUNDS and clock() >= end:
             break
-    return pairs
 
 
 def ratio(pairs: Sequence[Pair]) -> float:

@@ -15,6 +15,9 @@ ROOT = Path(__file__).resolve().parent.parent
 WARM_UP = 2
 """First steps of a training that do not count: pages of memory are new, threads start."""
 
+WEIGHTS = {"f32": "--dtype=f32", "bf16": "--dtype=bf16", "int8": "--quantize=int8"}
+"""What `tinygpt sample` can keep a model's weights in, and how it is told."""
+
 STEP = re.compile(r"iter \d+: .* time ([0-9.]+)ms")
 PROCESSOR = re.compile(r"processor +(.*)")
 
@@ -31,6 +34,12 @@ def build() -> Path:
     metadata = subprocess.run(ask, cwd=ROOT, check=True, capture_output=True).stdout
     name = "tinygpt.exe" if sys.platform == "win32" else "tinygpt"
     return Path(json.loads(metadata)["target_directory"]) / "release" / name
+
+
+def formats(row: Row, dtype: str) -> list[str]:
+    """What the row's weights are kept in: training knows f32 only, a text is written with each, and
+    with `dtype` first."""
+    return ["f32"] if row.trains else [dtype, *(name for name in WEIGHTS if name != dtype)]
 
 
 def shape_flags(shape: Shape, batch_size: int) -> list[str]:
@@ -52,20 +61,26 @@ def shape_flags(shape: Shape, batch_size: int) -> list[str]:
 
 
 class Program:
-    """The program `tinygpt`, told how many threads and which type of number to compute with; the
-    models that it is to write texts with are made in `models`."""
+    """The program `tinygpt`, told how many threads to compute with; the models that it is to write
+    texts with are made in `models`."""
 
-    def __init__(self, path: Path, threads: int, dtype: str | None, models: Path):
+    def __init__(self, path: Path, threads: int, models: Path):
         self.path, self.models = path, models
-        self.common = [f"--threads={threads}"] + ([f"--dtype={dtype}"] if dtype else [])
-        self.commands: dict[str, str] = {}
-        self.runs_as = ""
+        self.threads = f"--threads={threads}"
+        self.commands: dict[tuple[str, str], str] = {}
+        self.computes_with = self.trains_in = ""
 
-    def block(self, row: Row, units: int) -> Block:
-        """Milliseconds of so many units of the row's work."""
-        return self.training_steps(row, units) if row.trains else [self.token_ms(row, units)]
+    def block(self, row: Row, weights: str, units: int) -> Block:
+        """Milliseconds of so many units of the row's work, with weights of this format."""
+        if row.trains:
+            return self.training_steps(row, weights, units)
+        return [self.token_ms(row, weights, units)]
 
-    def training_steps(self, row: Row, steps: int) -> Block:
+    def runs_as(self, row: Row, weights: str) -> str:
+        """The type of number: in training what the program said, else what it was told."""
+        return self.trains_in if row.trains else weights
+
+    def training_steps(self, row: Row, weights: str, steps: int) -> Block:
         """Milliseconds of each of `steps` steps, read from the log lines of `tinygpt train`.
 
         The one place where training is timed.
@@ -76,7 +91,8 @@ class Program:
         lines: list[str] = []
         times: Block = []
         with tempfile.TemporaryDirectory() as folder:
-            command = self.command(row, "train", *flags, f"--max-iters={wanted}", "--out-dir=run")
+            flags += [f"--max-iters={wanted}", "--out-dir=run"]
+            command = self.command(row, weights, "train", *flags)
             pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
             with subprocess.Popen(command, cwd=folder, **pipes) as ran:
                 for line in ran.stdout:
@@ -88,18 +104,18 @@ class Program:
                         return times[WARM_UP:]
         raise ProgramError("".join(lines[-5:]).strip())
 
-    def token_ms(self, row: Row, tokens: int) -> float:
+    def token_ms(self, row: Row, weights: str, tokens: int) -> float:
         """Milliseconds a token: the difference of a long text and one of a single token, which is
         free of the time it takes to start and to load the model."""
-        short, long = (self.writing_s(row, count) for count in (1, 1 + tokens))
+        short, long = (self.writing_s(row, weights, count) for count in (1, 1 + tokens))
         if long <= short:
             raise ProgramError("the long text took no longer: too much else runs on this machine")
         return (long - short) / tokens * 1e3
 
-    def writing_s(self, row: Row, tokens: int) -> float:
+    def writing_s(self, row: Row, weights: str, tokens: int) -> float:
         """Seconds that the program takes in all to write so many tokens."""
-        freely = ["--temperature=1", "--top-k=0", f"--max-new-tokens={tokens}"]
-        command = self.command(row, "sample", str(self.model(row)), *freely)
+        how = ["--temperature=1", "--top-k=0", f"--max-new-tokens={tokens}", WEIGHTS[weights]]
+        command = self.command(row, weights, "sample", str(self.model(row)), *how)
         start = time.monotonic()
         self.run(command)
         return time.monotonic() - start
@@ -110,7 +126,7 @@ class Program:
         if not folder.exists():
             once = ["--max-iters=0", "--eval-iters=1", "--sample-tokens=0", f"--out-dir={folder}"]
             flags = shape_flags(row.shape, row.batch_size) + once
-            opening = self.run([str(self.path), "train", *flags, *self.common])
+            opening = self.run([str(self.path), "train", *flags, self.threads])
             for line in opening.splitlines():
                 self.note_processor(line)
         return folder
@@ -122,13 +138,13 @@ class Program:
             raise ProgramError(ran.stderr.strip())
         return ran.stdout
 
-    def command(self, row: Row, *words: str) -> list[str]:
+    def command(self, row: Row, weights: str, *words: str) -> list[str]:
         """The command line, kept as an example of how the row was measured."""
-        words = (*words, *self.common)
-        self.commands[row.name] = " ".join(["tinygpt", *words])
+        words = (*words, self.threads)
+        self.commands[row.name, weights] = " ".join(["tinygpt", *words])
         return [str(self.path), *words]
 
     def note_processor(self, line: str) -> None:
-        """Keeps what the program says it computes with: threads, instruction set, dtype."""
-        said = PROCESSOR.match(line)
-        self.runs_as = said[1].strip() if said else self.runs_as
+        """Keeps what the program says it trains with: threads, instruction set, type of number."""
+        if said := PROCESSOR.match(line):
+            self.computes_with, _, self.trains_in = said[1].strip().rpartition(", ")

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,29 @@ from rows import Row
 Json = dict[str, Any]
 
 
-def row_result(row: Row, candidates: Sequence[Candidate], first: Block) -> Json:
+@dataclass(eq=False)
+class Format:
+    """TinyGPT with its weights in another format than the row's, beside the best of all peers."""
+
+    weights: str
+    beside: Candidate | None
+    pairs: list[Pair] = field(default_factory=list)
+    skipped: str = ""
+    alone: Block = field(default_factory=list)
+
+
+def row_result(
+    row: Row,
+    candidates: Sequence[Candidate],
+    first: Block,
+    runs_as: str,
+    formats: Sequence[Format] = (),
+) -> Json:
     """All that is known of a row; `first` is the block of TinyGPT that nobody was beside."""
     blocks = [pair.ours for candidate in candidates for pair in candidate.pairs] or [first]
     shape = row.shape
-    peers = [peer_result(row, p.name, [c for c in candidates if c.peer == p]) for p in row.peers]
+    settings = [[c for c in candidates if c.peer == peer] for peer in row.peers]
+    peers = [peer_result(row, peer.name, of) for peer, of in zip(row.peers, settings)]
     return {
         "name": row.name,
         "title": row.title,
@@ -24,18 +43,42 @@ def row_result(row: Row, candidates: Sequence[Candidate], first: Block) -> Json:
         "tokens_per_unit": row.tokens_per_unit,
         "flop_per_token": shape.flop_per_token() if row.trains else None,
         "tinygpt": row.speed(unit_ms(blocks)),
-        "peers": peers,
+        "runs_as": runs_as,
+        "peers": [peer | {"runs_as": runs_as} for peer in peers],
+        "formats": [format_result(row, one) for one in formats],
     }
 
 
 def peer_result(row: Row, name: str, candidates: Sequence[Candidate]) -> Json:
     """A peer counts with the setting that leaves TinyGPT the lowest ratio."""
     result: Json = {"name": name, "settings": [setting_result(row, c) for c in candidates]}
-    measured = [candidate for candidate in candidates if candidate.pairs]
-    if measured:
-        best = min(measured, key=lambda candidate: ratio(candidate.pairs))
+    if best := hardest(candidates):
         result |= {"best": best.setting.name} | beside(row, best.pairs)
     return result
+
+
+def hardest(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The one that leaves TinyGPT the lowest ratio, of those that were measured in pairs."""
+    measured = [candidate for candidate in candidates if candidate.pairs]
+    return min(measured, key=lambda candidate: ratio(candidate.pairs), default=None)
+
+
+def format_result(row: Row, of: Format) -> Json:
+    """Another format's speed and ratio, under the same names as a peer's."""
+    blocks = [pair.ours for pair in of.pairs] or [of.alone]
+    result: Json = {"runs_as": of.weights, "tinygpt": row.speed(unit_ms(blocks))}
+    if of.beside is None:
+        return result | {"name": "no peer"}
+    result["name"] = of.beside.peer.name
+    if of.skipped:
+        return result | {"skipped": of.skipped}
+    return result | {"best": of.beside.setting.name} | in_pairs(row, of.pairs)
+
+
+def in_pairs(row: Row, pairs: list[Pair]) -> Json:
+    """Every time that was measured, and what the times come to."""
+    times = [{"tinygpt_ms": pair.ours, "peer_ms": pair.peer} for pair in pairs]
+    return {"pairs": times} | beside(row, pairs)
 
 
 def beside(row: Row, pairs: list[Pair]) -> Json:
@@ -57,8 +100,7 @@ def setting_result(row: Row, candidate: Candidate) -> Json:
         return result | {"skipped": candidate.skipped}
     result["alone"] = row.speed(candidate.trial_ms)
     if candidate.pairs:
-        result["pairs"] = [{"tinygpt_ms": p.ours, "peer_ms": p.peer} for p in candidate.pairs]
-        result |= beside(row, candidate.pairs)
+        result |= in_pairs(row, candidate.pairs)
     return result
 
 
@@ -70,10 +112,12 @@ def write(results: Json, folder: Path) -> None:
 
 def verdict(peer: Json) -> str:
     """A peer's result in a line."""
+    if "best" not in peer and "tinygpt" in peer:
+        return f"TinyGPT, {peer['runs_as']}: {speed(peer['tinygpt'])} tokens/s, beside no peer"
     if "best" not in peer:
-        return f"{peer['name']}: nothing could be measured"
+        return f"TinyGPT, {peer['runs_as']} / {peer['name']}: nothing could be measured"
     times = f"{peer['ratio']:.2f} ({peer['ratio_low']:.2f} to {peer['ratio_high']:.2f})"
-    return f"TinyGPT / {peer['name']} ({peer['best']}): {times}"
+    return f"TinyGPT, {peer['runs_as']} / {peer['name']}, {peer['best']}: {times}"
 
 
 def markdown(results: Json) -> str:
@@ -85,7 +129,7 @@ def head(results: Json) -> list[str]:
     """What the numbers below were measured on."""
     packages = ", ".join(f"{name} {version}" for name, version in results["packages"].items())
     sets = ", ".join(results["instruction_sets"]) or "none known"
-    runs_as = results["rows"][-1]["runs_as"] if results["rows"] else ""
+    computes_with = results["rows"][-1]["computes_with"] if results["rows"] else ""
     return [
         "# TinyGPT beside its peers",
         "",
@@ -94,7 +138,7 @@ def head(results: Json) -> list[str]:
         f"- {results['processor']}, {results['system']}; {results['threads']} of "
         f"{results['cpus']} CPUs on both sides; instruction sets: {sets}",
         f"- tinygpt {results['tinygpt']} ({results['commit']}), rustc {results['rustc']}; "
-        f"runs as: {runs_as}",
+        f"computes with: {computes_with}",
         f"- Python {results['python']}, {packages}",
         "",
     ]
@@ -104,21 +148,23 @@ def comparison(rows: list[Json]) -> list[str]:
     """TinyGPT beside the fastest setting of each peer."""
     lines = [
         "Tokens a second (GFLOP/s in training); the ratio is the median of the pairs', with the "
-        "lowest and the highest. Above 1 TinyGPT is faster.",
+        "lowest and the highest. Above 1 TinyGPT is faster. It runs as: the type of number that it "
+        "trains in, or what it keeps its weights in to write a text.",
         "",
-        "| work | TinyGPT | peer, its fastest setting | peer | TinyGPT / peer |",
-        "|---|---|---|---|---|",
+        "| work | runs as | TinyGPT | peer, its fastest setting | peer | TinyGPT / peer |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        for peer in row["peers"]:
+        for peer in row["peers"] + row["formats"]:
+            ours = speed(peer.get("tinygpt", row["tinygpt"]))
+            work = f"| {row['title']} | {peer['runs_as']} | {ours} | {peer['name']}"
             if "best" not in peer:
-                ours = speed(row["tinygpt"])
-                lines.append(f"| {row['title']} | {ours} | {peer['name']} | - | - |")
+                lines.append(f"{work} | - | - |")
                 continue
             spread = f"{peer['ratio_low']:.2f} to {peer['ratio_high']:.2f}"
             lines.append(
-                f"| {row['title']} | {speed(peer['tinygpt'])} | {peer['name']}, {peer['best']} "
-                f"| {speed(peer['peer'])} | **{peer['ratio']:.2f}** ({spread}) |"
+                f"{work}, {peer['best']} | {speed(peer['peer'])} "
+                f"| **{peer['ratio']:.2f}** ({spread}) |"
             )
     return lines
 

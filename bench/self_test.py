@@ -1,23 +1,27 @@
 """Checks of the comparison itself, on made-up numbers, and of the peer, on TinyGPT's golden values.
 
-`python bench/compare.py --self-test`. What needs packages that are not there is skipped.
+`python bench/compare.py --self-test [TINYGPT]`. What needs packages that are not there is skipped,
+and so is what needs a tinygpt, unless one is named there or in the variable TINYGPT.
 """
 
 import dataclasses
 import json
+import os
 import sys
 import tempfile
 import unittest
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from unittest import mock
 
 import compare
+import peers
 import program
 import report
 import rows
-from measure import Block, Pair, paired, ratio, unit_ms, units_in
-from peers import Candidate, PeerError, Worker
+from measure import Block, Pair, PeerError, Race, Runner, in_turn, ratio, unit_ms, units_in
+from peers import Candidate, Worker
 
 try:
     import torch
@@ -31,6 +35,7 @@ try:
 except ImportError:
     chart = None
 
+TINYGPT = sys.argv[1] if len(sys.argv) > 1 else os.environ.get("TINYGPT", "")
 GOLDEN = program.ROOT / "crates" / "tinygpt" / "tests" / "golden"
 
 
@@ -49,6 +54,13 @@ class DriftingMachine:
         return [1e3 * unit for unit in took]
 
 
+def pairs_of(m: DriftingMachine, ours: Runner, peers: list[Runner], n: int, s: float) -> list:
+    """The pairs of each peer."""
+    races = [Race(ours, peer) for peer in peers]
+    in_turn(races, n, s, lambda: m.now)
+    return [race.pairs for race in races]
+
+
 class Measuring(unittest.TestCase):
     """Medians, ratios and turns."""
 
@@ -63,14 +75,29 @@ class Measuring(unittest.TestCase):
     def test_ours_and_the_peers_take_turns(self) -> None:
         m = DriftingMachine()
         peers = [lambda: m.run("a", 1), lambda: m.run("b", 1)]
-        pairs = paired(lambda: m.run("t", 1), peers, 2, 1e9, lambda: m.now)
+        pairs = pairs_of(m, lambda: m.run("t", 1), peers, 2, 1e9)
         self.assertEqual(m.order, "tatbtatb")
         self.assertEqual([len(of) for of in pairs], [2, 2])
+
+    def test_a_peer_that_fails_on_the_way_ends_its_own_race_only(self) -> None:
+        m = DriftingMachine()
+        answers = iter([m.run("a", 1)])
+
+        def dying() -> Block:
+            try:
+                return next(answers)
+            except StopIteration:
+                raise PeerError("out of memory") from None
+
+        races = [Race(lambda: m.run("t", 1), p) for p in (dying, lambda: m.run("b", 1))]
+        in_turn(races, 4, 1e9, lambda: m.now)
+        self.assertEqual([len(race.pairs) for race in races], [0, 4])
+        self.assertEqual([race.failed for race in races], ["out of memory", ""])
 
     def test_a_machine_that_slows_down_favours_nobody(self) -> None:
         m = DriftingMachine()
         peer = [lambda: m.run("p", 0.15)]
-        (pairs,) = paired(lambda: m.run("t", 0.1), peer, 20, 1e9, lambda: m.now)
+        (pairs,) = pairs_of(m, lambda: m.run("t", 0.1), peer, 20, 1e9)
         self.assertGreater(pairs[-1].ours[0], 1.9 * pairs[0].ours[0])
         self.assertAlmostEqual(ratio(pairs), 1.5, delta=0.08)
 
@@ -85,7 +112,7 @@ class Measuring(unittest.TestCase):
         for rounds, seconds in ((4, 0), (4, 7), (4, 1e9), (1, 0)):
             m.now = 0
             ours, peer = lambda: m.run("t", 0.5), lambda: m.run("p", 0.5)
-            (pairs,) = paired(ours, [peer], rounds, seconds, lambda: m.now)
+            (pairs,) = pairs_of(m, ours, [peer], rounds, seconds)
             counts.append(len(pairs))
         self.assertEqual(counts, [2, 3, 4, 1])
 
@@ -114,9 +141,12 @@ class FakeWorker:
     """A worker whose speed is known."""
 
     speeds = {"f32": 30.0, "f32, compiled": None, "f32, matmul medium": 20.0}
+    dies = {"f32": 1000}
+    """How many blocks a setting answers; others any number."""
     alive = most = 0
 
     def __init__(self, python: str, row: rows.Row, peer: rows.Peer, setting: rows.Setting, n: int):
+        self.left = self.dies.get(setting.name, 1000)
         self.ms = self.speeds.get(setting.name, 40.0)
         self.parameters = row.shape.parameters()
         FakeWorker.alive += 1
@@ -127,6 +157,9 @@ class FakeWorker:
             raise PeerError("no compiler")
 
     def block(self, units: int) -> Block:
+        self.left -= 1
+        if self.left < 0:
+            raise PeerError("ended with code 1")
         return [self.ms] * units
 
     def close(self) -> None:
@@ -139,10 +172,27 @@ class FakeWorker:
         pass
 
 
+class FakeProgram:
+    """A TinyGPT whose speed is known."""
+
+    speeds = {"f32": 40.0, "bf16": 20.0, "int8": 10.0}
+    computes_with = "2 threads, avx2"
+
+    def __init__(self) -> None:
+        self.commands = {(row.name, w): "tinygpt" for row in rows.ROWS for w in self.speeds}
+
+    def block(self, row: rows.Row, weights: str, units: int) -> Block:
+        return [self.speeds[weights]] * units
+
+    def runs_as(self, row: rows.Row, weights: str) -> str:
+        return weights
+
+
 class Racing(unittest.TestCase):
     """Which settings are measured, and which one counts."""
 
     row = next(row for row in rows.ROWS if row.name == "char")
+    nobody = {"name": "PyTorch", "runs_as": "f32", "settings": []}
 
     def candidate(self, name: str, pairs: list[Pair]) -> Candidate:
         setting = next(s for s in rows.PYTORCH.settings if s.name == name)
@@ -157,6 +207,49 @@ class Racing(unittest.TestCase):
         self.assertEqual([c.skipped for c in tried if c.skipped], ["no compiler"])
         self.assertEqual(FakeWorker.most, rows.PYTORCH.finalists + 1)
 
+    def measured(self, name: str, speeds: dict, dies: dict, dtype: str = "f32") -> dict:
+        row = next(row for row in rows.ROWS if row.name == name)
+        plan = compare.Plan("python", 2, 3, 1.0, dtype)
+        with ExitStack() as patches:
+            for patch in (
+                mock.patch.object(compare, "Worker", FakeWorker),
+                mock.patch.object(compare, "say"),
+                mock.patch.multiple(FakeWorker, speeds=speeds, dies=dies, alive=0, most=0),
+            ):
+                patches.enter_context(patch)
+            return compare.measure_row(row, FakeProgram(), plan)
+
+    def test_a_peer_that_dies_between_rounds_is_skipped_and_the_others_go_on(self) -> None:
+        # The trial asks twice of a setting.
+        result = self.measured("char", {"f32": 30.0, "f32, matmul medium": 20.0}, {"f32": 3})
+        (peer,) = result["peers"]
+        found = {one["name"]: one for one in peer["settings"]}
+        self.assertEqual(found["f32"], {"name": "f32", "skipped": "ended with code 1"})
+        self.assertEqual((peer["best"], peer["ratio"]), ("f32, matmul medium", 0.5))
+
+    def test_texts_are_measured_in_each_format_beside_the_best_peer(self) -> None:
+        others_of = {"f32": {"bf16": 1.5, "int8": 3}, "bf16": {"f32": 0.75, "int8": 3}}
+        for dtype, others in others_of.items():
+            result = self.measured("generate-char", {"f32": 50.0, "bf16": 30.0}, {}, dtype)
+            self.assertEqual({one["runs_as"]: one["ratio"] for one in result["formats"]}, others)
+            self.assertEqual({peer["runs_as"] for peer in result["peers"]}, {dtype})
+            self.assertEqual({one["best"] for one in result["formats"]}, {"bf16"})
+
+    def test_formats_have_a_speed_where_no_peer_can_be_measured(self) -> None:
+        nothing = {"f32": None, "bf16": None}
+        dying = {"f32": 2, "bf16": 2}
+        for speeds, dies in ((nothing, {}), ({"f32": 50.0, "bf16": 30.0}, dying)):
+            result = self.measured("generate-char", speeds, dies)
+            self.assertEqual([one["tinygpt"]["unit_ms"] for one in result["formats"]], [20, 10])
+            table = report.comparison([result])
+            self.assertIn("| generate, 10.7M | int8 | 100 | no peer | - | - |", table)
+
+    def test_a_peer_that_dies_beside_the_formats_keeps_its_own_ratio(self) -> None:
+        result = self.measured("generate-char", {"f32": 50.0, "bf16": 30.0}, {"bf16": 5})
+        self.assertEqual([peer["ratio"] for peer in result["peers"]], [0.75, 0.75])
+        self.assertEqual({one["skipped"] for one in result["formats"]}, {"ended with code 1"})
+        self.assertEqual([one["tinygpt"]["unit_ms"] for one in result["formats"]], [20, 10])
+
     def test_a_peer_of_another_size_is_refused(self) -> None:
         with self.assertRaises(SystemExit):
             compare.check_parameters(self.row, rows.PYTORCH, self.row.shape.parameters() + 1)
@@ -168,7 +261,7 @@ class Racing(unittest.TestCase):
     def test_the_setting_that_is_hardest_to_beat_counts(self) -> None:
         slow = self.candidate("f32", [Pair([100], [300]), Pair([100], [310])])
         fast = self.candidate("bf16 autocast", [Pair([100], [80]), Pair([200], [150])])
-        result = report.row_result(self.row, [slow, fast], [100])
+        result = report.row_result(self.row, [slow, fast], [100], "f32")
         (peer,) = result["peers"]
         self.assertEqual(peer["best"], "bf16 autocast")
         self.assertAlmostEqual(peer["ratio"], 0.775)
@@ -180,8 +273,8 @@ class Racing(unittest.TestCase):
         slow = self.candidate("f32", [Pair([1000], [4096])])
         skipped = self.candidate("f32, compiled", [])
         skipped.skipped = "no compiler"
-        row = report.row_result(self.row, [slow, skipped], [1000])
-        row["runs_as"] = "2 threads, avx2, f32"
+        row = report.row_result(self.row, [slow, skipped], [1000], "f32")
+        row["computes_with"] = "2 threads, avx2"
         words = ("date", "command", "processor", "system", "cpus", "tinygpt", "commit", "rustc")
         return {word: word for word in words} | {
             "python": "3",
@@ -194,14 +287,14 @@ class Racing(unittest.TestCase):
     def test_the_table_says_both_speeds_the_ratio_and_why_a_setting_was_skipped(self) -> None:
         lines = report.markdown(self.results()).splitlines()
         title = self.row.title
-        both = f"| {title} | 4,096 (291) | PyTorch, f32 | 1,000 (71) "
+        both = f"| {title} | f32 | 4,096 (291) | PyTorch, f32 | 1,000 (71) "
         self.assertIn(both + "| **4.10** (4.10 to 4.10) |", lines)
         self.assertIn(f"| {title} | PyTorch, f32, compiled | skipped: no compiler | | |", lines)
 
     def test_a_row_without_any_peer_still_has_a_line(self) -> None:
         results = self.results()
-        results["rows"][0] |= {"peers": [{"name": "PyTorch", "settings": []}]}
-        line = f"| {self.row.title} | 4,096 (291) | PyTorch | - | - |"
+        results["rows"][0] |= {"peers": [self.nobody]}
+        line = f"| {self.row.title} | f32 | 4,096 (291) | PyTorch | - | - |"
         self.assertIn(line, report.markdown(results).splitlines())
 
     @unittest.skipIf(chart is None, "matplotlib is not there")
@@ -210,6 +303,16 @@ class Racing(unittest.TestCase):
             path = Path(folder) / "bench.svg"
             chart.draw(self.results(), path)
             self.assertIn("4.10 x   4,096 : 1,000 tokens/s", path.read_text())
+
+    @unittest.skipIf(chart is None, "matplotlib is not there")
+    def test_without_any_peer_there_is_nothing_to_draw(self) -> None:
+        results = self.results()
+        results["rows"][0] |= {"peers": [self.nobody]}
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()) as said:
+            path = Path(folder) / "bench.svg"
+            chart.draw(results, path)
+            self.assertFalse(path.exists())
+        self.assertEqual(said.getvalue(), "nothing to draw: no peer could be measured\n")
 
 
 @unittest.skipIf(sys.platform == "win32", "the made-up programs are scripts")
@@ -231,25 +334,73 @@ class Programs(unittest.TestCase):
             f"for i in range(9): print('{line}'.replace('{{i}}', str(i)))"
         )
         with tempfile.TemporaryDirectory() as folder:
-            tinygpt = program.Program(self.script(folder, text), 2, None, Path(folder))
-            self.assertEqual(tinygpt.block(self.row, 3), [25.25, 35.25, 45.25])
-        self.assertEqual(tinygpt.runs_as, "2 threads, avx2, f32")
-        self.assertIn("--threads=2", tinygpt.commands["cpu"])
+            tinygpt = program.Program(self.script(folder, text), 2, Path(folder))
+            self.assertEqual(tinygpt.block(self.row, "f32", 3), [25.25, 35.25, 45.25])
+        self.assertEqual(tinygpt.computes_with, "2 threads, avx2")
+        self.assertEqual(tinygpt.runs_as(self.row, "f32"), "f32")
+        self.assertIn("--threads=2", tinygpt.commands["cpu", "f32"])
 
     def test_a_program_that_fails_says_why(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = self.script(folder, "import sys; sys.exit('error: no such key')")
-            tinygpt = program.Program(path, 2, "bf16", Path(folder))
+            tinygpt = program.Program(path, 2, Path(folder))
             with self.assertRaisesRegex(program.ProgramError, "no such key"):
-                tinygpt.block(self.row, 3)
+                tinygpt.block(self.row, "f32", 3)
 
     def test_a_peer_that_ends_is_a_reason_to_skip_it(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
-            python = self.script(folder, "raise SystemExit(3)")
-            setting = rows.PYTORCH.settings[0]
-            with Worker(str(python), self.row, rows.PYTORCH, setting, 2) as worker:
-                with self.assertRaisesRegex(PeerError, "code 3"):
-                    worker.start()
+            said = "'a warning\\nno such device\\n'"
+            text = f"import sys; print({said}, file=sys.stderr); sys.exit(3)"
+            with self.worker(str(self.script(folder, text))) as worker:
+                for ask in (worker.start, lambda: worker.block(1)):
+                    with self.assertRaisesRegex(PeerError, "^ended with code 3.*: no such device$"):
+                        ask()
+
+    def worker(self, python: str) -> Worker:
+        return Worker(python, self.row, rows.PYTORCH, rows.PYTORCH.settings[0], 2)
+
+    def test_each_early_end_of_a_peer_reads_differently(self) -> None:
+        killed = "import os; os.kill(os.getpid(), 9)"
+        for text, patience, reason in (
+            (killed, 60, "killed from outside"),
+            ("import time; time.sleep(60)", 0.3, "no answer within 0.3 s"),
+            ("print('half a li', end='')", 60, "answered 'half a li'"),
+        ):
+            patient = mock.patch.object(peers, "LONGEST_S", patience)
+            with tempfile.TemporaryDirectory() as folder, patient:
+                with self.worker(str(self.script(folder, text))) as worker:
+                    with self.assertRaisesRegex(PeerError, reason):
+                        worker.start()
+
+    def test_a_pytorch_that_does_not_load_is_a_reason_to_skip_its_settings(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / "torch.py").write_text("raise OSError('libtorch: not found')")
+            with mock.patch.dict(os.environ, PYTHONPATH=folder), self.worker(sys.executable) as w:
+                with self.assertRaisesRegex(PeerError, "^OSError: libtorch: not found$"):
+                    w.start()
+
+
+@unittest.skipIf(not TINYGPT, "no tinygpt was named, after --self-test or in the variable TINYGPT")
+class TheRealProgram(unittest.TestCase):
+    """The program knows every flag that it is told."""
+
+    shape = rows.Shape(65, 8, 1, 1, 16, bias=False)
+
+    def test_it_trains_and_says_in_what(self) -> None:
+        row = rows.Row("tiny", "tiny", self.shape, (), batch_size=2)
+        with tempfile.TemporaryDirectory() as folder:
+            tinygpt = program.Program(Path(TINYGPT).resolve(), 1, Path(folder))
+            self.assertEqual(len(tinygpt.block(row, "f32", 3)), 3)
+        self.assertEqual(tinygpt.runs_as(row, "f32"), "f32")
+        self.assertRegex(tinygpt.computes_with, "^1 thread, ")
+
+    def test_it_writes_a_text_in_every_format(self) -> None:
+        row = rows.Row("tiny", "tiny", self.shape, (), new_tokens=2)
+        with tempfile.TemporaryDirectory() as folder:
+            tinygpt = program.Program(Path(TINYGPT).resolve(), 1, Path(folder))
+            for weights in program.formats(row, "f32"):
+                self.assertGreater(tinygpt.writing_s(row, weights, 2), 0)
+                self.assertIn(program.WEIGHTS[weights], tinygpt.commands["tiny", weights])
 
 
 @unittest.skipIf(torch is None, "torch or safetensors is not there")
@@ -299,5 +450,13 @@ class TheSameModel(unittest.TestCase):
             self.assertEqual(total, shape.parameters() + 9 * 21)
 
 
+def main() -> None:
+    """Runs the checks, and says what was skipped and why."""
+    result = unittest.main(argv=sys.argv[:1], exit=False).result
+    for reason in sorted({reason for _, reason in result.skipped}):
+        print(f"skipped: {reason}")
+    raise SystemExit(not result.wasSuccessful())
+
+
 if __name__ == "__main__":
-    unittest.main()
+    main()
