@@ -214,11 +214,13 @@ pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
     if threads > MOST_THREADS {
         return Err(Failure::usage(format!("{name} = {threads}: must be at most {MOST_THREADS}")));
     }
-    let isa = match std::env::var("TINYGPT_ISA") {
-        Err(_) => Isa::best(),
-        Ok(name) => Isa::named(&name).ok_or_else(|| {
+    let isa = match std::env::var_os("TINYGPT_ISA").filter(|name| !name.is_empty()) {
+        None => Isa::best(),
+        Some(name) => name.to_str().and_then(Isa::named).ok_or_else(|| {
             let names: Vec<_> = Isa::available().iter().map(|isa| isa.name()).collect();
-            Failure::usage(format!("TINYGPT_ISA={name}: this machine has {}", names.join(", ")))
+            let (name, here) = (name.to_string_lossy(), names.join(", "));
+            Failure::usage(format!("TINYGPT_ISA={name}: this machine has {here}"))
+                .with_hint("unset it for the best")
         })?,
     };
     Ok(Cpu::new(threads, isa))

@@ -41,7 +41,14 @@ impl Limits {
     pub fn line(&self) -> String {
         let [before, after] = self.flops_per_s.map(giga);
         let (peak, memory) = (giga(self.peak()), giga(self.bytes_per_s));
-        format!("{peak} GFLOP/s ({before} before, {after} after), {memory} GB/s of memory")
+        let limits =
+            format!("{peak} GFLOP/s ({before} before, {after} after), {memory} GB/s of memory");
+        let [least, most] =
+            [f64::min, f64::max].map(|which| which(self.flops_per_s[0], self.flops_per_s[1]));
+        if most < 1.5 * least {
+            return limits;
+        }
+        limits + "\n           they moved meanwhile: something else runs, and shares say little"
     }
 
     pub fn json(&self) -> Value {

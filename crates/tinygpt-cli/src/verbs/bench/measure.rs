@@ -82,7 +82,7 @@ impl Times {
     }
 
     /// Under names that begin with `name`.
-    pub fn json(&self, name: &str) -> Value {
+    pub fn json(&self, name: &str, several: &str) -> Value {
         let [best, low, median, high] = [0.0, 0.1, 0.5, 0.9].map(|share| self.at(share));
         let key = |end: &str| format!("{name}_{end}");
         json!({
@@ -90,7 +90,7 @@ impl Times {
             key("p10_ms"): low,
             key("p90_ms"): high,
             key("best_ms"): best,
-            format!("{name}s"): self.count(),
+            several: self.count(),
         })
     }
 }
@@ -113,7 +113,7 @@ mod tests {
         let times = Times::new((0..=100).rev().map(f64::from).collect());
         let spread = "50.00 ms, the median of 101 (p10 10.00, p90 90.00, best 0.0000)";
         assert_eq!(times.line(), spread);
-        let json = times.json("step");
+        let json = times.json("step", "steps");
         assert_eq!((json["step_ms"].as_f64(), json["steps"].as_u64()), (Some(50.0), Some(101)));
         assert_eq!(Times::new(vec![7.0]).at(0.9), 7.0);
         assert_eq!(Times::new(vec![7.0, 4.0]).at(0.5), 5.5);

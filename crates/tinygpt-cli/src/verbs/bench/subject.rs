@@ -163,7 +163,11 @@ impl Subject<'_> {
             Measured::Forward(times, tokens) => {
                 let flops = self.forward_flops(tokens, self.settings.model.block_size, tokens);
                 let (line, mut json) = work("work", flops, tokens, &times, limits);
-                json = merged([json, times.json("pass"), json!({ "tokens_per_pass": tokens })]);
+                json = merged([
+                    json,
+                    times.json("pass", "passes"),
+                    json!({ "tokens_per_pass": tokens }),
+                ]);
                 let name = format!("forward, {} tokens at a time", thousands(tokens));
                 let lines = vec![("pass", name), ("time", times.line()), line];
                 Found { lines, table: String::new(), json }
@@ -180,7 +184,8 @@ impl Subject<'_> {
         // A backward pass counts as two.
         let flops = 3.0 * self.forward_flops(tokens, t, tokens);
         let (line, json) = work("work", flops, tokens, times, limits);
-        let json = merged([json, times.json("step"), json!({ "tokens_per_step": tokens })]);
+        let json =
+            merged([json, times.json("step", "steps"), json!({ "tokens_per_step": tokens })]);
         let Settings { model, train, .. } = self.settings;
         let accumulated = match train.gradient_accumulation_steps {
             1 => String::new(),
@@ -226,8 +231,8 @@ impl Subject<'_> {
             ("  weights", weights),
         ];
         let json = merged([
-            token.json("token"),
-            prompt.json("prompt"),
+            token.json("token", "tokens"),
+            prompt.json("prompt", "prompts"),
             json!({
                 "tokens_per_s": per_s,
                 "num_samples": self.texts,

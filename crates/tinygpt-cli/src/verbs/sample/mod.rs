@@ -25,7 +25,7 @@ unlikely ones.
 
 Writing is as fast as the weights can be read: --dtype bf16 halves them, --quantize int8 halves them
 again, and several texts (--num-samples) are written together, each as it would be alone; only the
-first is shown as it comes. `tinygpt eval --quantize int8` shows what that costs.
+first of eight is shown as it comes. `tinygpt eval --quantize int8` shows what that costs.
 
 The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
 line.

@@ -216,15 +216,25 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     let (written, settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
     let before =
         as_trained(&newest, &written).map_err(|failure| or_best(&run, &newest, failure))?;
+    // Before anything is compared with it: it may be another run's.
+    check_training(&before.model, before.train.sequences_per_step())?;
+    let loaded = patiently("loading the checkpoint", || resumable(&newest));
+    let (params, state) = loaded.map_err(|failure| or_best(&run, &newest, failure))?;
+    let mut changed = Vec::new();
     for change in diff(&before, &settings) {
         let (name, old, new) = (change.key.name, change.old, change.new);
         let fixed = matches!(change.key.group, Group::Model | Group::Data);
         // The seed says which part of the text validates, and which batches were seen.
         if fixed || matches!(name, "seed" | "out_dir") {
-            return Err(Failure::usage(format!("{name} = {new}: this run has {name} = {old}"))
-                .with_hint("what the model and its text are cannot change; start a new run"));
+            let typed = diff(&written, &settings).iter().any(|typed| typed.key.name == name);
+            let (place, hint) = match typed {
+                true => ("", "what the model and its text are cannot change; start a new run"),
+                false => (" in its config.toml", "put the old value back; it cannot change"),
+            };
+            let problem = format!("{name} = {new}{place}: this run has {name} = {old}");
+            return Err(Failure::usage(problem).with_hint(hint));
         }
-        tell(&format!("changed: {name} {old} -> {new}"));
+        changed.push(format!("changed: {name} {old} -> {new}"));
     }
     if settings.train.eval_only {
         let eval = format!("`tinygpt eval {}` evaluates it", quoted(run.folder()));
@@ -232,8 +242,6 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
             .with_hint(format!("{eval}; --eval-only=false trains on")));
     }
     check_training(&settings.model, settings.train.sequences_per_step())?;
-    let loaded = patiently("loading the checkpoint", || resumable(&newest));
-    let (params, state) = loaded.map_err(|failure| or_best(&run, &newest, failure))?;
     let data = reading(&[], |progress| dataset(&run, &newest, &settings, progress))?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
@@ -241,6 +249,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
         run.call_latest(Path::new(RUNS));
     }
     write_whole(&run.config(), changed_lines(&run, &written, &settings)?)?;
+    changed.iter().for_each(|change| tell(change));
     Ok(Begun { run, settings, trainer })
 }
 

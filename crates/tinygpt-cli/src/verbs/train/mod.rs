@@ -116,7 +116,9 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let (ending, sample) = train(&mut begun, out, &signals, knows)?;
     out.write(&report::closing(&mut begun, ending, &sample))?;
     if let Some(profile) = profile {
-        out.write(&profile.finish(&mut begun)?)?;
+        let (page, written) = profile.finish(&mut begun);
+        out.write(&page)?;
+        written?;
     }
     match ending {
         Ending::Stopped => Err(Failure::interrupted()),

@@ -29,8 +29,8 @@ impl Profile {
         Ok(Self { peak, steps, started: Instant::now() })
     }
 
-    /// Writes `profile.json` to the run, and says the same.
-    pub fn finish(self, begun: &mut Begun) -> Result<String, Failure> {
+    /// Writes `profile.json` to the run; the same for people, and whether it was written.
+    pub fn finish(self, begun: &mut Begun) -> (String, Result<(), Failure>) {
         let whole = self.started.elapsed();
         let steps = begun.trainer.progress().step.saturating_sub(self.steps);
         let cpu = begun.trainer.gpt().cpu();
@@ -44,8 +44,9 @@ impl Profile {
         });
         let all = merged([machine::json(cpu), limits.json(), all]);
         let path = begun.run.profile();
-        write_whole(&path, format!("{all:#}\n"))?;
+        let written = write_whole(&path, format!("{all:#}\n"));
         let (path, limits) = (path.display(), limits.line());
-        Ok(format!("\nprofile     {path}\nlimits      {limits}\n\n{}", costs.table()))
+        let page = format!("\nprofile     {path}\nlimits      {limits}\n\n{}", costs.table());
+        (page, written.map_err(Failure::from))
     }
 }
