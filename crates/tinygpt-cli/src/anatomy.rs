@@ -233,7 +233,7 @@ const ACTIVATIONS: &[Activation] = &[
     array("  gelu", "(B, T, 4C)", 1, "after the non-linearity"),
     array("  x", "(B, T, C)", PER_BLOCK, "mid + projection of gelu"),
     array("ln_f", "(B, T, C)", 1, "x, normalised"),
-    array("logits", "(N, V)", 1, "a score for every token, N rows at a time"),
+    array("logits", "(N, V)", 1, "of N rows at a time"),
     array("loss", "(B, T)", 1, "-ln p(next); the mean counts"),
 ];
 

@@ -1,7 +1,7 @@
 //! What the verbs' command lines have in common.
 
 use crate::failure::Failure;
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -176,7 +176,13 @@ pub fn precision(default: &'static str) -> [Arg; 2] {
         Arg::new("dtype")
             .long("dtype")
             .value_name(Dtype::NAMES.join("|"))
-            .value_parser(PossibleValuesParser::new(Dtype::NAMES))
+            .value_parser(PossibleValuesParser::new(Dtype::NAMES.map(|name| {
+                PossibleValue::new(name).aliases(
+                    Dtype::NANOGPT
+                        .iter()
+                        .filter_map(|(theirs, ours)| (*ours == name).then_some(*theirs)),
+                )
+            })))
             .hide_possible_values(true)
             .default_value(default)
             .help("What to keep the weights in; auto is bf16 where the processor multiplies it"),

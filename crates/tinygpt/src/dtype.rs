@@ -20,8 +20,13 @@ impl Dtype {
     /// The names, as they are typed.
     pub const NAMES: [&str; 3] = ["auto", "f32", "bf16"];
 
-    /// The one called `name`.
+    /// nanoGPT's names, and ours for each.
+    pub const NANOGPT: [(&str, &str); 2] = [("float32", "f32"), ("bfloat16", "bf16")];
+
+    /// The one called `name`, by us or by nanoGPT.
     pub fn named(name: &str) -> Option<Self> {
+        let theirs = Self::NANOGPT.iter().find(|(theirs, _)| *theirs == name);
+        let name = theirs.map_or(name, |(_, ours)| ours);
         [Self::Auto, Self::F32, Self::Bf16].into_iter().find(|dtype| dtype.name() == name)
     }
 
@@ -57,5 +62,6 @@ mod tests {
             assert_eq!(dtype.resolve(Isa::best()) == dtype, dtype != Dtype::Auto);
         }
         assert_eq!(Dtype::named("f64"), None);
+        assert_eq!(Dtype::named("bfloat16"), Some(Dtype::Bf16));
     }
 }
