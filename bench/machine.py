@@ -54,6 +54,13 @@ def about(program: Path, threads: int) -> dict[str, Any]:
     }
 
 
+def multiplies_bf16() -> bool:
+    """Whether the processor does it itself; a library that makes f32 of it first takes ten times as
+    long as with f32. Elsewhere than on Linux nobody says, and it is tried."""
+    flags = cpu_field("flags", "Features").split()
+    return not flags or any(flag in flags for flag in ("avx512_bf16", "amx_bf16", "bf16"))
+
+
 def usable_cpus() -> int:
     """CPUs that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -104,6 +104,12 @@ PYTORCH = Peer(
             sdpa=False,
             only_with_dropout=True,
         ),
+        Setting(
+            "f32, compiled, attention written out",
+            compiled=True,
+            sdpa=False,
+            only_with_dropout=True,
+        ),
     ),
     finalists=2,
 )

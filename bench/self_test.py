@@ -198,11 +198,20 @@ class Racing(unittest.TestCase):
         setting = next(s for s in rows.PYTORCH.settings if s.name == name)
         return Candidate(rows.PYTORCH, setting, None, trial_ms=10.0, pairs=pairs)
 
-    def test_only_the_fastest_settings_stay_and_few_are_alive_at_once(self) -> None:
+    def tried(self, multiplies_bf16: bool) -> list[Candidate]:
+        FakeWorker.alive = FakeWorker.most = 0
+        here = mock.patch.object(compare.machine, "multiplies_bf16", lambda: multiplies_bf16)
         with mock.patch.object(compare, "Worker", FakeWorker), mock.patch.object(compare, "say"):
             plan = compare.Plan("python", 2, 1, 1.0)
-            with ExitStack() as workers:
-                tried = compare.try_all(self.row, rows.PYTORCH, plan, workers)
+            with here, ExitStack() as workers:
+                return compare.try_all(self.row, rows.PYTORCH, plan, workers)
+
+    def test_bf16_is_not_tried_in_training_where_the_processor_lacks_it(self) -> None:
+        skipped = [c.setting.name for c in self.tried(False) if "bf16" in c.skipped]
+        self.assertEqual(skipped, ["bf16 autocast", "bf16 autocast, compiled"])
+
+    def test_only_the_fastest_settings_stay_and_few_are_alive_at_once(self) -> None:
+        tried = self.tried(True)
         self.assertEqual([c.setting.name for c in tried if c.worker], ["f32", "f32, matmul medium"])
         self.assertEqual([c.skipped for c in tried if c.skipped], ["no compiler"])
         self.assertEqual(FakeWorker.most, rows.PYTORCH.finalists + 1)
@@ -256,7 +265,7 @@ class Racing(unittest.TestCase):
 
     def test_attention_written_out_is_tried_only_with_dropout(self) -> None:
         counts = {row.name: len(row.settings(rows.PYTORCH)) for row in rows.ROWS}
-        self.assertEqual((counts["char"], counts["char-dropout"]), (5, 6))
+        self.assertEqual((counts["char"], counts["char-dropout"]), (5, 7))
 
     def test_the_setting_that_is_hardest_to_beat_counts(self) -> None:
         slow = self.candidate("f32", [Pair([100], [300]), Pair([100], [310])])
