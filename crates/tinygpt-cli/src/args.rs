@@ -211,7 +211,16 @@ const MOST_THREADS: usize = 1024;
 /// other Rust programs set, or else as the machine allows. `TINYGPT_ISA` names a lesser instruction
 /// set, for tests and bug reports.
 pub fn cpu(threads: usize) -> Result<Cpu, Failure> {
-    let asked = std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok());
+    let asked = match std::env::var_os("RAYON_NUM_THREADS") {
+        Some(text) if threads == 0 && !text.is_empty() => {
+            let text = text.to_string_lossy();
+            Some(text.parse().map_err(|_| {
+                Failure::usage(format!("RAYON_NUM_THREADS={text}: must be a whole number"))
+                    .with_hint("unset it, or say --threads")
+            })?)
+        }
+        _ => None,
+    };
     let (name, threads) = match asked {
         Some(asked) if threads == 0 => ("RAYON_NUM_THREADS", asked),
         _ => ("threads", threads),

@@ -51,6 +51,11 @@ fn threads_are_as_many_as_asked_for_or_as_other_rust_programs_are_told() {
         ("3", &[][..], "threads: 3\n"),
         ("3", &["--threads", "2"], "threads: 2\n"),
         ("3000", &[], "error: RAYON_NUM_THREADS = 3000: must be at most 1024\n"),
+        (
+            "two",
+            &[],
+            "error: RAYON_NUM_THREADS=two: must be a whole number\nhint: unset it, or say --threads\n",
+        ),
     ] {
         let output = Command::new(env!("CARGO_BIN_EXE_tinygpt"))
             .args(["check", "--only", "weights"])
