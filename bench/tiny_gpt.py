@@ -1,6 +1,6 @@
 """GPT-2's architecture in plain PyTorch: the peer that TinyGPT is measured against.
 
-The same model as TinyGPT's, tensor for tensor: `self_test.py` holds it against the golden values
+The same model as TinyGPT's, tensor for tensor: `test_sides.py` holds it against the golden values
 that TinyGPT itself is tested with. Letters as in TinyGPT: B sequences of T tokens, V tokens in the
 vocabulary, C channels, H heads of D = C/H channels, L blocks.
 """

@@ -22,14 +22,17 @@ pub enum Weight<'a> {
 /// What a weight is kept in.
 pub(super) trait Kept: Copy {
     /// How many weights of a row share a scale.
-    const STRETCH: usize;
+    const STRETCH: usize = usize::MAX;
     /// How many are in 64 bytes.
     const LINE: usize;
     /// Where the weight `at` is, or would be.
     fn place(self, at: usize) -> *const f32;
     fn len(self) -> usize;
-    /// The scale of the `group`-th group of all.
-    fn scale(self, group: usize) -> f32;
+    /// The scale of the `group`-th group of all, where there are any.
+    #[inline(always)]
+    fn scale(self, _group: usize) -> f32 {
+        1.0
+    }
     /// The weight at place `at`.
     fn one(self, at: usize, group: usize) -> f32;
     /// `LANES` of them with their scale.
@@ -39,7 +42,6 @@ pub(super) trait Kept: Copy {
 }
 
 impl Kept for &[f32] {
-    const STRETCH: usize = usize::MAX;
     const LINE: usize = 16;
     #[inline(always)]
     fn place(self, at: usize) -> *const f32 {
@@ -48,10 +50,6 @@ impl Kept for &[f32] {
     #[inline(always)]
     fn len(self) -> usize {
         self.len()
-    }
-    #[inline(always)]
-    fn scale(self, _: usize) -> f32 {
-        1.0
     }
     #[inline(always)]
     fn one(self, at: usize, _: usize) -> f32 {
@@ -65,7 +63,6 @@ impl Kept for &[f32] {
 }
 
 impl Kept for &[u16] {
-    const STRETCH: usize = usize::MAX;
     const LINE: usize = 32;
     #[inline(always)]
     fn place(self, at: usize) -> *const f32 {
@@ -74,10 +71,6 @@ impl Kept for &[u16] {
     #[inline(always)]
     fn len(self) -> usize {
         self.len()
-    }
-    #[inline(always)]
-    fn scale(self, _: usize) -> f32 {
-        1.0
     }
     #[inline(always)]
     fn one(self, at: usize, _: usize) -> f32 {
