@@ -4,6 +4,16 @@
 //! A value in fewer bits is again an f32, the same wherever it is made: rounding that f32 again
 //! changes nothing, and products with it may be computed by any kernel.
 
+/// What the factors of a product are rounded to; its sums are f32 whatever they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Factors {
+    /// Nothing: they are multiplied as they are.
+    #[default]
+    F32,
+    /// The nearest bf16.
+    Bf16,
+}
+
 /// Inputs of a row that share one scale of int8. The last group of a row may be shorter.
 pub const GROUP: usize = 64;
 

@@ -6,6 +6,7 @@
 //! Work is cut among the workers, sums are not: a result never depends on how many there are.
 
 use crate::Buffer;
+use crate::narrow::Factors;
 use crate::profile::{Op, Profile, Timed};
 use crate::simd::Isa;
 use std::cell::{RefCell, UnsafeCell};
@@ -25,6 +26,7 @@ pub fn available_threads() -> usize {
 /// that grows in the first training step and never again.
 pub struct Cpu {
     isa: Isa,
+    factors: Factors,
     pool: Pool,
     scratch: Vec<UnsafeCell<Buffer>>,
     /// Memory that all workers share: the packed operand of a product.
@@ -39,7 +41,13 @@ impl Cpu {
         let threads = if threads == 0 { available_threads() } else { threads };
         let pool = Pool::new(threads);
         let scratch = (0..=pool.workers.len()).map(|_| UnsafeCell::default()).collect();
-        Self { isa, pool, scratch, pack: RefCell::default(), profile: Profile::default() }
+        let (pack, profile, factors) = Default::default();
+        Self { isa, factors, pool, scratch, pack, profile }
+    }
+
+    /// The same, with the factors of linear layers, forward and backward, rounded to `factors`.
+    pub fn with_factors(self, factors: Factors) -> Self {
+        Self { factors, ..self }
     }
 
     /// Workers, the calling thread among them.
@@ -50,6 +58,11 @@ impl Cpu {
     /// The instruction set the kernels run with.
     pub fn isa(&self) -> Isa {
         self.isa
+    }
+
+    /// What the factors of linear layers are rounded to.
+    pub fn factors(&self) -> Factors {
+        self.factors
     }
 
     /// What the ops spend, once that is asked for.
@@ -92,7 +105,7 @@ impl Cpu {
 
 impl std::fmt::Debug for Cpu {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Cpu({} threads, {})", self.threads(), self.isa.name())
+        write!(f, "Cpu({} threads, {}, {:?})", self.threads(), self.isa.name(), self.factors)
     }
 }
 

@@ -1,22 +1,24 @@
 //! What the processor could do at best, measured: the limits that a kernel's speed is judged by.
 
 use crate::Buffer;
+use crate::narrow::Factors;
 use crate::par::{Cpu, Shared};
 use crate::simd::{Simd, dispatch};
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-/// Operations a second of f32 multiply-adds (each counts two) of all threads together, from
-/// registers: with this instruction set no program computes faster. The mean over about `time`, so that whatever else runs on
-/// the machine counts as it does for the program.
+/// Operations a second of multiply-adds (each counts two) of all threads together, from registers,
+/// of the factors that `cpu` multiplies: with this instruction set no program computes faster. The
+/// mean over about `time`, so that whatever else runs on the machine counts as it does for the
+/// program.
 pub fn flops_per_s(cpu: &Cpu, time: Duration) -> f64 {
     // Of each thread at a time: some tenths of a millisecond, so that `time` is kept.
     const MULTIPLY_ADDS: usize = 50_000 * 96;
-    let isa = cpu.isa();
+    let (isa, pairs) = (cpu.isa(), cpu.factors() == Factors::Bf16);
     let piece = || {
         cpu.run(|_| {
             let n = MULTIPLY_ADDS;
-            dispatch!(isa, multiply_adds, n: usize);
+            dispatch!(isa, multiply_adds, n: usize, pairs: bool);
         })
     };
     2.0 * (MULTIPLY_ADDS * cpu.threads()) as f64 * rate(time, piece)
@@ -59,19 +61,30 @@ fn rate(time: Duration, piece: impl Fn()) -> f64 {
 
 /// `n` of them, as a multiple of 96.
 #[inline(always)]
-fn multiply_adds<S: Simd>(s: S, n: usize) {
+fn multiply_adds<S: Simd>(s: S, n: usize, pairs: bool) {
     // As many accumulators as the registers hold: they do not wait for one another.
-    if S::WIDE_TILE { chained::<S, 12>(s, n) } else { chained::<S, 6>(s, n) }
+    match (S::TILE, pairs) {
+        ((4, 1), false) => chained::<S, 6, false>(s, n),
+        ((4, 1), true) => chained::<S, 6, true>(s, n),
+        (_, false) => chained::<S, 12, false>(s, n),
+        (_, true) => chained::<S, 12, true>(s, n),
+    }
 }
 
 #[inline(always)]
-fn chained<S: Simd, const CHAINS: usize>(s: S, n: usize) {
-    // Every chain goes to 1 from a start of its own, or the compiler would make them one.
-    let (factor, term) = (s.splat(black_box(0.5)), s.splat(black_box(0.5)));
+fn chained<S: Simd, const CHAINS: usize, const PAIRS: bool>(s: S, n: usize) {
+    // Every chain has a start of its own, or the compiler would make them one.
+    let half = s.splat(black_box(0.5));
+    let (halves, quarters) = (s.pair(half, half), s.pair(s.mul(half, half), half));
     let mut sums: [S::F; CHAINS] = std::array::from_fn(|i| s.splat(i as f32));
-    for _ in 0..n / (S::LANES * CHAINS) {
+    let each = if PAIRS { 2 } else { 1 };
+    for _ in 0..n / (each * S::LANES * CHAINS) {
         for sum in &mut sums {
-            *sum = s.mul_add(*sum, factor, term);
+            *sum = if PAIRS {
+                s.dot_pairs(halves, quarters, *sum)
+            } else {
+                s.mul_add(*sum, half, half)
+            };
         }
     }
     // Whole, because it is from where vectors are stored that the compiler finds them.

@@ -8,13 +8,18 @@
 //! k is cut into blocks. Of each, the operand of the smaller side is packed once, by all workers for
 //! all of them, in the order in which a register tile reads it. Each worker then takes pieces of the
 //! larger side, packs what belongs to them for itself, into its own cache, and runs the tile over
-//! them. An A whose rows lie together is read where it is.
+//! them. An A whose rows lie together is read where it is, unless it is to be rounded.
+//!
+//! Factors that are rounded to bf16 ([`Cpu::with_factors`]) are so when they are packed, two of k to
+//! a word; sums are f32.
 
 mod tile;
 mod pack;
+mod pairs;
 
+use crate::narrow::Factors;
 use crate::par::{Cpu, Shared};
-use crate::simd::{Simd, dispatch};
+use crate::simd::{Isa, Simd, dispatch};
 pub(crate) use pack::pack_panels;
 use pack::pack_strips;
 use std::ops::Range;
@@ -99,12 +104,13 @@ pub fn product(
     }
     let c = Shared::of(c);
     let blocks = k.div_ceil(K_BLOCK).max(1);
-    let k_block = k.div_ceil(blocks);
+    // Even, that pairs of k are whole.
+    let k_block = k.div_ceil(blocks).next_multiple_of(2);
     for block in 0..blocks {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
         let (a, b) = (a.transposed().skip_rows(k0).transposed(), b.skip_rows(k0));
-        let job = Job { c, a, b, m, n, depth: k1 - k0, start };
+        let job = Job { factors: cpu.factors(), c, a, b, m, n, depth: k1 - k0, start };
         if m > n { by_rows(cpu, job) } else { by_columns(cpu, job) }
     }
 }
@@ -112,6 +118,7 @@ pub fn product(
 /// A product over one block of k.
 #[derive(Clone, Copy)]
 struct Job<'a> {
+    factors: Factors,
     c: Shared<'a, f32>,
     a: Mat<'a>,
     b: Mat<'a>,
@@ -121,29 +128,83 @@ struct Job<'a> {
     start: Start<'a>,
 }
 
-/// B is packed for all; each worker packs the strips of the rows it takes.
+impl<'a> Job<'a> {
+    /// The depth in words, of which each is as large as an f32.
+    fn words(&self) -> usize {
+        match self.factors {
+            Factors::F32 => self.depth,
+            Factors::Bf16 => self.depth.div_ceil(2),
+        }
+    }
+
+    /// Whether A is read where it is.
+    fn in_place(&self) -> bool {
+        self.factors == Factors::F32 && self.a.col == 1
+    }
+
+    /// Words of `rows` packed rows of A.
+    fn room(&self, isa: Isa, rows: usize) -> usize {
+        match self.a.col {
+            1 if self.in_place() => 0,
+            1 => rows * self.words(),
+            _ => strips_room(isa, rows, self.words()),
+        }
+    }
+
+    #[inline(always)]
+    fn pack_panels<S: Simd>(&self, s: S, out: &mut [f32], cols: Range<usize>) {
+        match self.factors {
+            Factors::F32 => pack_panels(s, out, self.b, cols, self.depth),
+            Factors::Bf16 => pairs::pack_panels(s, out, self.b, cols, self.depth),
+        }
+    }
+
+    #[inline(always)]
+    fn pack_left<S: Simd>(&self, s: S, out: &mut [f32], rows: Range<usize>) {
+        match (self.factors, self.a.col) {
+            (Factors::F32, 1) => {}
+            (Factors::F32, _) => pack_strips(s, out, self.a, rows, self.depth),
+            (Factors::Bf16, 1) => pairs::pack_rows(s, out, self.a, rows, self.depth),
+            (Factors::Bf16, _) => pairs::pack_strips(s, out, self.a, rows, self.depth),
+        }
+    }
+
+    /// A from row `row` on, which is row `at` of those that were packed.
+    #[inline(always)]
+    fn left<'b, S: Simd>(&self, packed: &'b [f32], row: usize, at: usize) -> Left<'b>
+    where
+        'a: 'b,
+    {
+        let words = self.words();
+        match self.a.col {
+            1 if self.in_place() => Left::InPlace(self.a.skip_rows(row)),
+            1 => Left::InPlace(Mat::rows(packed, words).skip_rows(at)),
+            _ => Left::Strips(&packed[strips_len::<S>(at, words)..]),
+        }
+    }
+}
+
+/// B is packed for all; each worker packs the rows of A that it takes.
 fn by_rows(cpu: &Cpu, job: Job) {
-    let (isa, Job { a, b, m, n, depth, .. }) = (cpu.isa(), job);
+    let (isa, Job { m, n, .. }, words) = (cpu.isa(), job, job.words());
     let width = tile_width(isa);
     let panels = n.div_ceil(width);
     let mut pack = cpu.pack.borrow_mut();
-    pack.resize(panels * width * depth);
+    pack.resize(panels * width * words);
     let packed = Shared::of(&mut pack);
     let unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
     cpu.run(|worker| {
         while let Some(part) = worker.turns.take(panels, unit) {
             let cols = part.start * width..n.min(part.end * width);
             // SAFETY: each panel belongs to one worker.
-            let out = unsafe { packed.slice(part.start * width * depth..part.end * width * depth) };
-            dispatch!(
-                isa, pack_panels, out: &mut [f32], b: Mat<'_>, cols: Range<usize>, depth: usize,
-            );
+            let out = unsafe { packed.slice(part.start * width * words..part.end * width * words) };
+            dispatch!(isa, right, out: &mut [f32], job: Job<'_>, cols: Range<usize>);
         }
     });
     let panels = &pack[..];
-    // Every worker makes room for as many strips as there may be, so that none has to when it first
+    // Every worker makes room for as many rows as there may be, so that none has to when it first
     // takes a large piece.
-    let room = if a.col == 1 { 0 } else { strips_room(isa, ROW_BLOCK.min(m), depth) };
+    let room = job.room(isa, ROW_BLOCK.min(m));
     // A few pieces for each worker, so that none waits long for the last.
     let unit = m.div_ceil(8 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
     cpu.run(|worker| {
@@ -159,69 +220,66 @@ fn by_rows(cpu: &Cpu, job: Job) {
 }
 
 #[inline(always)]
-fn some_rows<S: Simd>(s: S, job: Job, rows: Range<usize>, strips: &mut [f32], panels: &[f32]) {
-    let left = if job.a.col == 1 {
-        Left::InPlace(job.a.skip_rows(rows.start))
-    } else {
-        pack_strips(s, strips, job.a, rows.clone(), job.depth);
-        Left::Strips(strips)
-    };
+fn right<S: Simd>(s: S, out: &mut [f32], job: Job, cols: Range<usize>) {
+    job.pack_panels(s, out, cols);
+}
+
+#[inline(always)]
+fn some_rows<S: Simd>(s: S, job: Job, rows: Range<usize>, room: &mut [f32], panels: &[f32]) {
+    job.pack_left(s, room, rows.clone());
+    let left = job.left::<S>(room, rows.start, 0);
     // SAFETY: this worker alone has these rows.
     unsafe { tiles(s, job, left, panels, rows, 0..job.n) };
 }
 
-/// The strips of A, if it needs any, are packed for all; each worker packs the panels of the
-/// columns it takes.
+/// A, if it is not read where it is, is packed for all; each worker packs the panels of the columns
+/// it takes.
 fn by_columns(cpu: &Cpu, job: Job) {
-    let (isa, Job { a, m, n, depth, .. }) = (cpu.isa(), job);
+    let (isa, Job { m, n, .. }, words) = (cpu.isa(), job, job.words());
     let width = tile_width(isa);
     let panels = n.div_ceil(width);
     let mut pack = cpu.pack.borrow_mut();
-    if a.col != 1 {
-        pack.resize(strips_room(isa, m, depth));
+    if !job.in_place() {
+        pack.resize(job.room(isa, m));
         let packed = Shared::of(&mut pack);
         cpu.run(|worker| {
             while let Some(rows) = worker.turns.take(m, ROW_BLOCK) {
-                let (first, end) = (strips_room(isa, rows.start, depth), rows.end);
+                let place = job.room(isa, rows.start)..job.room(isa, rows.end);
                 // SAFETY: each row belongs to one worker.
-                let out = unsafe { packed.slice(first..strips_room(isa, end, depth)) };
-                dispatch!(
-                    isa, pack_strips, out: &mut [f32], a: Mat<'_>, rows: Range<usize>,
-                    depth: usize,
-                );
+                let out = unsafe { packed.slice(place) };
+                dispatch!(isa, left, out: &mut [f32], job: Job<'_>, rows: Range<usize>);
             }
         });
     }
-    let strips = &pack[..];
+    let packed = &pack[..];
     let unit = panels.div_ceil(4 * cpu.threads()).min(PANELS_OWN);
     cpu.run(|worker| {
         let turns = worker.turns;
-        let scratch = worker.scratch(unit * width * depth);
+        let scratch = worker.scratch(unit * width * words);
         while let Some(part) = turns.take(panels, unit) {
             let cols = part.start * width..n.min(part.end * width);
-            let panels = &mut scratch[..part.len() * width * depth];
+            let panels = &mut scratch[..part.len() * width * words];
             dispatch!(
                 isa, some_columns, job: Job<'_>, cols: Range<usize>, panels: &mut [f32],
-                strips: &[f32],
+                packed: &[f32],
             );
         }
     });
 }
 
 #[inline(always)]
-fn some_columns<S: Simd>(s: S, job: Job, cols: Range<usize>, panels: &mut [f32], strips: &[f32]) {
-    pack_panels(s, panels, job.b, cols.clone(), job.depth);
-    let mut r0 = 0;
-    while r0 < job.m {
+fn left<S: Simd>(s: S, out: &mut [f32], job: Job, rows: Range<usize>) {
+    job.pack_left(s, out, rows);
+}
+
+#[inline(always)]
+fn some_columns<S: Simd>(s: S, job: Job, cols: Range<usize>, panels: &mut [f32], packed: &[f32]) {
+    job.pack_panels(s, panels, cols.clone());
+    for r0 in (0..job.m).step_by(ROW_BLOCK) {
         let rows = r0..(r0 + ROW_BLOCK).min(job.m);
-        let left = if job.a.col == 1 {
-            Left::InPlace(job.a.skip_rows(r0))
-        } else {
-            Left::Strips(&strips[strips_len::<S>(r0, job.depth)..])
-        };
+        let left = job.left::<S>(packed, r0, r0);
         // SAFETY: this worker alone has these columns.
         unsafe { tiles(s, job, left, panels, rows, cols.clone()) };
-        r0 += ROW_BLOCK;
     }
 }
 
@@ -238,11 +296,11 @@ unsafe fn tiles<S: Simd>(
     rows: Range<usize>,
     cols: Range<usize>,
 ) {
-    let (width, Job { n, depth, .. }) = (width::<S>(), job);
+    let (width, words, Job { n, factors, .. }) = (width::<S>(), job.words(), job);
     let mut at = cols.start;
     while at < cols.end {
         let end = (at + width).min(cols.end);
-        let panel = &panels[(at - cols.start) * depth..][..width * depth];
+        let panel = &panels[(at - cols.start) * words..][..width * words];
         let start = match job.start {
             Start::Bias(bias) => Start::Bias(&bias[at..end]),
             other => other,
@@ -250,7 +308,7 @@ unsafe fn tiles<S: Simd>(
         // SAFETY: the caller's promise; `product` checked that C has these rows and columns.
         unsafe {
             let c = job.c.ptr().add(rows.start * n + at);
-            let out = Tile { c, stride: n, rows: rows.len(), cols: end - at };
+            let out = Tile { factors, c, stride: n, rows: rows.len(), cols: end - at };
             column_of_tiles(s, out, left, panel, start);
         }
         at = end;
@@ -260,10 +318,12 @@ unsafe fn tiles<S: Simd>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Isa;
-    use crate::reference::random;
+    use crate::narrow::{from_bf16, to_bf16};
+    use crate::reference::{on_every_isa, random};
 
-    /// Every layout and start on awkward sizes, against f64.
+    const FACTORS: [Factors; 2] = [Factors::F32, Factors::Bf16];
+
+    /// Every layout, start and kind of factors on awkward sizes, against f64.
     #[test]
     fn product_matches_the_naive_one_in_every_layout() {
         let sizes = [
@@ -276,47 +336,49 @@ mod tests {
             (200, 1600, 40),
             (150, 40, 300),
         ];
-        for isa in Isa::available() {
-            let cpu = Cpu::new(3, isa);
-            for (m, k, n) in sizes {
-                let (a, b, c0, bias) =
-                    (random(1, m * k), random(2, k * n), random(3, m * n), random(4, n));
+        on_every_isa(|cpu| {
+            for (factors, size) in FACTORS.iter().flat_map(|f| sizes.map(|size| (*f, size))) {
+                let cpu = Cpu::new(3, cpu.isa()).with_factors(factors);
                 for layout in 0..4 {
-                    let a_mat = if layout & 1 == 0 {
-                        Mat::rows(&a, k)
-                    } else {
-                        Mat::rows(&a, m).transposed()
-                    };
-                    let b_mat = if layout & 2 == 0 {
-                        Mat::rows(&b, n)
-                    } else {
-                        Mat::rows(&b, k).transposed()
-                    };
-                    for start in [Start::Zero, Start::Bias(&bias), Start::Add] {
-                        let mut c = c0.clone();
-                        product(&cpu, &mut c, a_mat, b_mat, (m, k, n), start);
-                        for i in 0..m * n {
-                            let (r, j) = (i / n, i % n);
-                            let mut exact = match start {
-                                Start::Zero => 0.0,
-                                Start::Bias(bias) => bias[j] as f64,
-                                Start::Add => c0[i] as f64,
-                            };
-                            let mut size = exact.abs();
-                            for x in 0..k {
-                                let term = a_mat.data[r * a_mat.row + x * a_mat.col] as f64
-                                    * b_mat.data[x * b_mat.row + j * b_mat.col] as f64;
-                                (exact, size) = (exact + term, size + term.abs());
-                            }
-                            let error = (c[i] as f64 - exact).abs();
-                            assert!(
-                                error <= 5e-7 * size,
-                                "{isa:?} ({m},{k},{n}) layout {layout} [{i}]: {} for {exact}",
-                                c[i]
-                            );
-                        }
-                    }
+                    check(&cpu, size, layout);
                 }
+            }
+        });
+    }
+
+    fn check(cpu: &Cpu, (m, k, n): (usize, usize, usize), layout: usize) {
+        let (a, b, c0, bias) = (random(1, m * k), random(2, k * n), random(3, m * n), random(4, n));
+        let rows_or = |rows: usize, cols: usize, data, flag| match layout & flag {
+            0 => Mat::rows(data, cols),
+            _ => Mat::rows(data, rows).transposed(),
+        };
+        let (a, b) = (rows_or(m, k, &a, 1), rows_or(k, n, &b, 2));
+        let factor = |x: f32| match cpu.factors() {
+            Factors::F32 => x as f64,
+            Factors::Bf16 => from_bf16(to_bf16(x)) as f64,
+        };
+        for start in [Start::Zero, Start::Bias(&bias), Start::Add] {
+            let mut c = c0.clone();
+            product(cpu, &mut c, a, b, (m, k, n), start);
+            for i in 0..m * n {
+                let (r, j) = (i / n, i % n);
+                let mut exact = match start {
+                    Start::Zero => 0.0,
+                    Start::Bias(bias) => bias[j] as f64,
+                    Start::Add => c0[i] as f64,
+                };
+                let mut size = exact.abs();
+                for x in 0..k {
+                    let term = factor(a.data[r * a.row + x * a.col])
+                        * factor(b.data[x * b.row + j * b.col]);
+                    (exact, size) = (exact + term, size + term.abs());
+                }
+                let error = (c[i] as f64 - exact).abs();
+                assert!(
+                    error <= 5e-7 * size,
+                    "{cpu:?} ({m},{k},{n}) layout {layout} [{i}]: {} for {exact}",
+                    c[i]
+                );
             }
         }
     }
@@ -326,44 +388,61 @@ mod tests {
         // All rows are more than the columns, twenty are fewer.
         let (m, k, n) = (60, 1000, 50);
         let (a, b) = (random(1, m * k), random(2, k * n));
-        for isa in Isa::available() {
-            let whole = |threads| {
-                let mut c = vec![0.5; m * n];
-                product(
-                    &Cpu::new(threads, isa),
-                    &mut c,
-                    Mat::rows(&a, k),
-                    Mat::rows(&b, n),
-                    (m, k, n),
-                    Start::Add,
-                );
+        on_every_isa(|cpu| {
+            for factors in FACTORS {
+                bits_are_one(&a, &b, (m, k, n), |threads| {
+                    Cpu::new(threads, cpu.isa()).with_factors(factors)
+                });
+            }
+        });
+    }
+
+    fn bits_are_one(
+        a: &[f32],
+        b: &[f32],
+        (m, k, n): (usize, usize, usize),
+        cpu: impl Fn(usize) -> Cpu,
+    ) {
+        let add = |cpu: &Cpu, c: &mut [f32], a, b, size| product(cpu, c, a, b, size, Start::Add);
+        let (left, right) = (Mat::rows(a, k), Mat::rows(b, n));
+        let whole = |threads| {
+            let mut c = vec![0.5; m * n];
+            add(&cpu(threads), &mut c, left, right, (m, k, n));
+            c
+        };
+        let one = whole(1);
+        for threads in [2, 5, 16] {
+            assert_eq!(one, whole(threads), "{:?}", cpu(threads));
+        }
+        let cpu = cpu(2);
+        for cut in [1, 33, 384, 999] {
+            let mut c = vec![0.5; m * n];
+            add(&cpu, &mut c, left, right, (m, cut, n));
+            let rest = Mat { data: &a[cut..], ..left };
+            add(&cpu, &mut c, rest, right.skip_rows(cut), (m, k - cut, n));
+            assert_eq!(one, c, "{cpu:?}, k cut at {cut}");
+        }
+        for rows in [1, 5, 20] {
+            let mut c = vec![0.5; rows * n];
+            add(&cpu, &mut c, left, right, (rows, k, n));
+            assert_eq!(one[..rows * n], c, "{cpu:?}, the first {rows} rows alone");
+        }
+    }
+
+    #[test]
+    fn rounded_factors_give_the_bits_that_f32_gives_for_them_rounded() {
+        let (m, k, n) = (37, 501, 45);
+        let (a, b) = (random(1, m * k), random(2, k * n));
+        let round = |x: &[f32]| x.iter().map(|&x| from_bf16(to_bf16(x))).collect::<Vec<_>>();
+        on_every_isa(|cpu| {
+            let multiply = |a: &[f32], b: &[f32], factors| {
+                let (mut c, cpu) = (vec![0.0; m * n], Cpu::new(1, cpu.isa()).with_factors(factors));
+                let (a, b) = (Mat::rows(a, k), Mat::rows(b, n));
+                product(&cpu, &mut c, a, b, (m, k, n), Start::Zero);
                 c
             };
-            let one = whole(1);
-            for threads in [2, 5, 16] {
-                assert_eq!(one, whole(threads), "{isa:?}, {threads} threads");
-            }
-            let cpu = Cpu::new(2, isa);
-            for cut in [1, 33, 384, 999] {
-                let mut c = vec![0.5; m * n];
-                let left = Mat::rows(&a, k);
-                let right = Mat { data: &a[cut..], ..left };
-                product(&cpu, &mut c, left, Mat::rows(&b, n), (m, cut, n), Start::Add);
-                product(
-                    &cpu,
-                    &mut c,
-                    right,
-                    Mat::rows(&b[cut * n..], n),
-                    (m, k - cut, n),
-                    Start::Add,
-                );
-                assert_eq!(one, c, "{isa:?}, k cut at {cut}");
-            }
-            for rows in [1, 5, 20] {
-                let mut c = vec![0.5; rows * n];
-                product(&cpu, &mut c, Mat::rows(&a, k), Mat::rows(&b, n), (rows, k, n), Start::Add);
-                assert_eq!(one[..rows * n], c, "{isa:?}, the first {rows} rows alone");
-            }
-        }
+            let rounded = multiply(&round(&a), &round(&b), Factors::F32);
+            assert_eq!(multiply(&a, &b, Factors::Bf16), rounded, "{cpu:?}");
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! Operands in the order in which a tile reads them.
+//! Operands in the order in which a tile reads them. `pairs.rs` does the same in bf16.
 
 use super::Mat;
 use super::tile::{strip_len, tile_rows, width};
@@ -6,7 +6,7 @@ use crate::simd::Simd;
 
 /// How many rows before its turn a row's cache lines are asked for: the jumps from one to the next
 /// are too long for the processor to foresee.
-const AHEAD: usize = 4;
+pub(super) const AHEAD: usize = 4;
 
 /// Packs columns `cols` of B to panels: rows of a tile's width, the last panel's filled up with
 /// zeros.

@@ -1,10 +1,12 @@
 //! The register tile: a few rows by two vectors of C, and all of one block of k.
 
-use super::{Mat, Start};
+use super::{Factors, Mat, Start};
 use crate::simd::{Isa, Simd, dispatch};
 
-/// Rows of a tile, for the widest kind.
-pub(super) const TILE_ROWS: usize = 6;
+/// A multiple of every instruction set's rows of a tile.
+pub(super) const TILE_ROWS: usize = 12;
+/// The most columns of a tile.
+const TILE_WIDTH: usize = 32;
 /// Steps of k in one round of the innermost loop.
 const UNROLL: usize = 4;
 
@@ -21,12 +23,12 @@ pub(crate) fn tile_width(isa: Isa) -> usize {
 
 #[inline(always)]
 pub(crate) const fn width<S: Simd>() -> usize {
-    if S::WIDE_TILE { 2 * S::LANES } else { S::LANES }
+    S::TILE.1 * S::LANES
 }
 
 #[inline(always)]
 pub(super) const fn tile_rows<S: Simd>() -> usize {
-    if S::WIDE_TILE { TILE_ROWS } else { 4 }
+    S::TILE.0
 }
 
 /// Floats of one strip: a tile's rows for each k, and room for the last vector's rest.
@@ -61,9 +63,11 @@ pub(crate) enum Left<'a> {
     Strips(&'a [f32]),
 }
 
-/// Where a column of tiles writes: `rows` x `cols` of a matrix in rows of `stride`.
+/// Where a column of tiles writes, `rows` x `cols` of a matrix in rows of `stride`, and what.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
+    /// What lies in an element of the operands; their depths count these.
+    pub(crate) factors: Factors,
     pub(crate) c: *mut f32,
     pub(crate) stride: usize,
     pub(crate) rows: usize,
@@ -99,9 +103,9 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
     }
     debug_assert!(out.cols <= width);
     // A narrow tile is computed in a full one on the side.
-    let mut side = [0.0f32; TILE_ROWS * 32];
-    let mut side_bias = [0.0f32; 32];
-    assert!(width <= 32);
+    let mut side = [0.0f32; TILE_ROWS * TILE_WIDTH];
+    let mut side_bias = [0.0f32; TILE_WIDTH];
+    assert!(width <= TILE_WIDTH && step <= TILE_ROWS);
     let narrow = out.cols < width;
     let start = match start {
         Start::Bias(bias) if narrow => {
@@ -136,7 +140,17 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
             }
         };
         // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
-        unsafe { tile_of_rows(s, rows, to, stride, from.as_ptr(), layout, panel, start) };
+        unsafe {
+            let from = from.as_ptr();
+            match out.factors {
+                Factors::F32 => {
+                    tile_of_rows::<S, false>(s, rows, to, stride, from, layout, panel, start);
+                }
+                Factors::Bf16 => {
+                    tile_of_rows::<S, true>(s, rows, to, stride, from, layout, panel, start);
+                }
+            }
+        }
         if narrow {
             for i in 0..rows {
                 // SAFETY: `cols` floats of row r + i.
@@ -147,12 +161,12 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
     }
 }
 
-/// A tile of 1 to 6 rows.
+/// A tile of so many rows.
 ///
 /// # Safety
 /// As for [`tile`].
 #[inline(always)]
-unsafe fn tile_of_rows<S: Simd>(
+unsafe fn tile_of_rows<S: Simd, const PAIRS: bool>(
     s: S,
     rows: usize,
     c: *mut f32,
@@ -162,30 +176,43 @@ unsafe fn tile_of_rows<S: Simd>(
     panel: &[f32],
     start: Start,
 ) {
+    macro_rules! tile {
+        ($r:literal, $v:literal) => {
+            tile::<S, $r, $v, PAIRS>(s, c, stride, a, layout, panel, start)
+        };
+    }
     // SAFETY: the caller's promise.
     unsafe {
-        match (S::WIDE_TILE, rows) {
-            (true, 6) => tile::<S, 6, 2>(s, c, stride, a, layout, panel, start),
-            (true, 5) => tile::<S, 5, 2>(s, c, stride, a, layout, panel, start),
-            (true, 4) => tile::<S, 4, 2>(s, c, stride, a, layout, panel, start),
-            (true, 3) => tile::<S, 3, 2>(s, c, stride, a, layout, panel, start),
-            (true, 2) => tile::<S, 2, 2>(s, c, stride, a, layout, panel, start),
-            (true, _) => tile::<S, 1, 2>(s, c, stride, a, layout, panel, start),
-            (false, 4) => tile::<S, 4, 1>(s, c, stride, a, layout, panel, start),
-            (false, 3) => tile::<S, 3, 1>(s, c, stride, a, layout, panel, start),
-            (false, 2) => tile::<S, 2, 1>(s, c, stride, a, layout, panel, start),
-            (false, _) => tile::<S, 1, 1>(s, c, stride, a, layout, panel, start),
+        match (S::TILE, rows) {
+            ((12, 2), 12) => tile!(12, 2),
+            ((12, 2), 11) => tile!(11, 2),
+            ((12, 2), 10) => tile!(10, 2),
+            ((12, 2), 9) => tile!(9, 2),
+            ((12, 2), 8) => tile!(8, 2),
+            ((12, 2), 7) => tile!(7, 2),
+            ((6 | 12, 2), 6) => tile!(6, 2),
+            ((6 | 12, 2), 5) => tile!(5, 2),
+            ((6 | 12, 2), 4) => tile!(4, 2),
+            ((6 | 12, 2), 3) => tile!(3, 2),
+            ((6 | 12, 2), 2) => tile!(2, 2),
+            ((6 | 12, 2), 1) => tile!(1, 2),
+            ((4, 1), 4) => tile!(4, 1),
+            ((4, 1), 3) => tile!(3, 1),
+            ((4, 1), 2) => tile!(2, 1),
+            ((4, 1), 1) => tile!(1, 1),
+            (size, rows) => unreachable!("{rows} rows of a tile of {size:?}"),
         }
     }
 }
 
-/// The innermost loop: R x (V vectors) accumulators in registers, one multiply-add each per k.
+/// The innermost loop: R x (V vectors) accumulators in registers, one multiply-add each per k, or
+/// two where an element is a pair of bf16.
 ///
 /// # Safety
 /// `c` is valid for R rows of V vectors at `stride`; `a` for R rows and `depth` columns in
 /// `layout`.
 #[inline(always)]
-unsafe fn tile<S: Simd, const R: usize, const V: usize>(
+unsafe fn tile<S: Simd, const R: usize, const V: usize, const PAIRS: bool>(
     s: S,
     c: *mut f32,
     stride: usize,
@@ -215,13 +242,13 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
             // One pointer a row, hidden from the compiler, which would derive them anew at each k.
             let rows: [*const f32; R] = std::array::from_fn(|r| a.wrapping_add(r * row));
             let rows = std::hint::black_box(rows);
-            chains::<S, R, V, UNROLL>(s, &mut acc, b, depth, |k, r| *rows[r].add(k));
+            chains::<S, R, V, PAIRS, UNROLL>(s, &mut acc, b, depth, |k, r| *rows[r].add(k));
         } else if (row, col) == (1, tile_rows::<S>()) {
             let strip = tile_rows::<S>();
-            chains::<S, R, V, UNROLL>(s, &mut acc, b, depth, |k, r| *a.add(k * strip + r));
+            chains::<S, R, V, PAIRS, UNROLL>(s, &mut acc, b, depth, |k, r| *a.add(k * strip + r));
         } else {
             assert_eq!(row, 1, "the rows or the columns of A lie together");
-            chains::<S, R, V, 1>(s, &mut acc, b, depth, |k, r| *a.add(k * col + r));
+            chains::<S, R, V, PAIRS, 1>(s, &mut acc, b, depth, |k, r| *a.add(k * col + r));
         }
     }
     for (r, acc) in acc.iter().enumerate() {
@@ -241,7 +268,13 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize>(
 /// `b` is valid for reading `depth` rows of V vectors; `a(k, r)` may be called for k < depth and
 /// r < R.
 #[inline(always)]
-unsafe fn chains<S: Simd, const R: usize, const V: usize, const UNROLL: usize>(
+unsafe fn chains<
+    S: Simd,
+    const R: usize,
+    const V: usize,
+    const PAIRS: bool,
+    const UNROLL: usize,
+>(
     s: S,
     acc: &mut [[S::F; V]; R],
     b: *const f32,
@@ -252,21 +285,21 @@ unsafe fn chains<S: Simd, const R: usize, const V: usize, const UNROLL: usize>(
     for k in (0..whole).step_by(UNROLL) {
         for k in k..k + UNROLL {
             // SAFETY: k < depth.
-            unsafe { multiply_add(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
+            unsafe { multiply_add::<S, R, V, PAIRS>(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
         }
     }
     for k in whole..depth {
         // SAFETY: k < depth.
-        unsafe { multiply_add(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
+        unsafe { multiply_add::<S, R, V, PAIRS>(s, acc, b.add(k * V * S::LANES), |r| a(k, r)) };
     }
 }
 
-/// One k: every row's element of A times the vectors at `b`.
+/// One k, or two: every row's element of A times the vectors at `b`.
 ///
 /// # Safety
 /// `b` is valid for reading V vectors, and `a(r)` may be called for r < R.
 #[inline(always)]
-unsafe fn multiply_add<S: Simd, const R: usize, const V: usize>(
+unsafe fn multiply_add<S: Simd, const R: usize, const V: usize, const PAIRS: bool>(
     s: S,
     acc: &mut [[S::F; V]; R],
     b: *const f32,
@@ -280,7 +313,7 @@ unsafe fn multiply_add<S: Simd, const R: usize, const V: usize>(
     for (r, acc) in acc.iter_mut().enumerate() {
         let x = s.splat(a(r));
         for (acc, row) in acc.iter_mut().zip(row) {
-            *acc = s.mul_add(x, row, *acc);
+            *acc = if PAIRS { s.dot_pairs(x, row, *acc) } else { s.mul_add(x, row, *acc) };
         }
     }
 }

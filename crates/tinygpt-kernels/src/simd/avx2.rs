@@ -31,10 +31,80 @@ fn first_lanes(n: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(BITS.as_ptr().add(N - n).cast()) }
 }
 
+/// Eight rows of eight.
+///
+/// # Safety
+/// The processor has AVX2; the places are valid, as for [`Simd::transpose`].
+#[inline(always)]
+pub(super) unsafe fn transpose(
+    to: *mut f32,
+    to_stride: usize,
+    from: *const f32,
+    from_stride: usize,
+) {
+    unsafe {
+        // Pairs of rows, then fours, then the two halves of the registers.
+        let row = |r: usize| _mm256_loadu_ps(from.add(r * from_stride));
+        let mut four = [[_mm256_setzero_ps(); 4]; 2];
+        for (half, four) in four.iter_mut().enumerate() {
+            let r = 4 * half;
+            let (low, high) =
+                (_mm256_unpacklo_ps(row(r), row(r + 1)), _mm256_unpackhi_ps(row(r), row(r + 1)));
+            let (low2, high2) = (
+                _mm256_unpacklo_ps(row(r + 2), row(r + 3)),
+                _mm256_unpackhi_ps(row(r + 2), row(r + 3)),
+            );
+            *four = [
+                _mm256_shuffle_ps::<0x44>(low, low2),
+                _mm256_shuffle_ps::<0xEE>(low, low2),
+                _mm256_shuffle_ps::<0x44>(high, high2),
+                _mm256_shuffle_ps::<0xEE>(high, high2),
+            ];
+        }
+        let [top, bottom] = four;
+        for c in 0..4 {
+            let (left, right) = (
+                _mm256_permute2f128_ps::<0x20>(top[c], bottom[c]),
+                _mm256_permute2f128_ps::<0x31>(top[c], bottom[c]),
+            );
+            _mm256_storeu_ps(to.add(c * to_stride), left);
+            _mm256_storeu_ps(to.add((c + 4) * to_stride), right);
+        }
+    }
+}
+
+/// The nearest bf16 of each lane in its high half; the low half is what rounding left. (As
+/// [`to_bf16`](crate::narrow::to_bf16): to even on a tie, and a NaN stays one.)
+#[inline(always)]
+fn round_high(x: __m256) -> __m256i {
+    unsafe {
+        let bits = _mm256_castps_si256(x);
+        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+        let up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
+        let rounded = _mm256_castsi256_ps(_mm256_add_epi32(bits, up));
+        let quiet = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x40_0000)));
+        let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
+        _mm256_castps_si256(_mm256_blendv_ps(rounded, quiet, nan))
+    }
+}
+
+/// The even lanes of 16 numbers, and the odd ones.
+#[inline(always)]
+fn even_and_odd(a: __m256, b: __m256) -> (__m256, __m256) {
+    unsafe {
+        let (even, odd) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
+        // Each half of the register was shuffled by itself.
+        let order = |x: __m256| {
+            _mm256_castsi256_ps(_mm256_permute4x64_epi64::<0xD8>(_mm256_castps_si256(x)))
+        };
+        (order(even), order(odd))
+    }
+}
+
 impl Simd for Avx2 {
     const LEVEL: Level = Level::Avx2;
     const LANES: usize = N;
-    const WIDE_TILE: bool = true;
+    const TILE: (usize, usize) = (6, 2);
     type F = __m256;
     type U = __m256i;
 
@@ -87,37 +157,7 @@ impl Simd for Avx2 {
         from: *const f32,
         from_stride: usize,
     ) {
-        unsafe {
-            // Pairs of rows, then fours, then the two halves of the registers.
-            let row = |r: usize| _mm256_loadu_ps(from.add(r * from_stride));
-            let mut four = [[_mm256_setzero_ps(); 4]; 2];
-            for (half, four) in four.iter_mut().enumerate() {
-                let r = 4 * half;
-                let (low, high) = (
-                    _mm256_unpacklo_ps(row(r), row(r + 1)),
-                    _mm256_unpackhi_ps(row(r), row(r + 1)),
-                );
-                let (low2, high2) = (
-                    _mm256_unpacklo_ps(row(r + 2), row(r + 3)),
-                    _mm256_unpackhi_ps(row(r + 2), row(r + 3)),
-                );
-                *four = [
-                    _mm256_shuffle_ps::<0x44>(low, low2),
-                    _mm256_shuffle_ps::<0xEE>(low, low2),
-                    _mm256_shuffle_ps::<0x44>(high, high2),
-                    _mm256_shuffle_ps::<0xEE>(high, high2),
-                ];
-            }
-            let [top, bottom] = four;
-            for c in 0..4 {
-                let (left, right) = (
-                    _mm256_permute2f128_ps::<0x20>(top[c], bottom[c]),
-                    _mm256_permute2f128_ps::<0x31>(top[c], bottom[c]),
-                );
-                _mm256_storeu_ps(to.add(c * to_stride), left);
-                _mm256_storeu_ps(to.add((c + 4) * to_stride), right);
-            }
-        }
+        unsafe { transpose(to, to_stride, from, from_stride) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const f32) {
@@ -174,6 +214,27 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F {
         unsafe { _mm256_blendv_ps(y, x, a) }
+    }
+    #[inline(always)]
+    fn pair(self, first: Self::F, second: Self::F) -> Self::F {
+        unsafe {
+            let (first, second) = (round_high(first), _mm256_srli_epi32::<16>(round_high(second)));
+            _mm256_castsi256_ps(_mm256_blend_epi16::<0b0101_0101>(first, second))
+        }
+    }
+    #[inline(always)]
+    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F {
+        let (even, odd) = even_and_odd(a, b);
+        self.pair(even, odd)
+    }
+    #[inline(always)]
+    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        unsafe {
+            let high = _mm256_castsi256_ps(_mm256_set1_epi32(0xFFFF_0000_u32 as i32));
+            let c = _mm256_fmadd_ps(_mm256_and_ps(a, high), _mm256_and_ps(b, high), c);
+            let second = |x: __m256| _mm256_slli_epi32::<16>(_mm256_castps_si256(x));
+            _mm256_fmadd_ps(_mm256_castsi256_ps(second(a)), _mm256_castsi256_ps(second(b)), c)
+        }
     }
     #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {

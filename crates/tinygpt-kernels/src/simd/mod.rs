@@ -2,18 +2,22 @@
 //!
 //! A kernel is one `#[inline(always)] fn kernel<S: Simd>(s: S, ..)`. [`dispatch!`] compiles it once
 //! for each instruction set and picks one at run time; nothing needs `target-cpu`. An [`Isa`] can
-//! only be had for what the processor really has, and so can the tokens [`Avx2`] and [`Portable`].
+//! only be had for what the processor really has, and so can the tokens, of which each file here has one.
 //!
 //! Whatever a hot loop calls must be inlined into it, or it loses the instruction set: functions
 //! say `#[inline(always)]`, and closures are small and have one caller.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(target_arch = "x86_64")]
+mod avx512;
 pub(crate) mod math;
 mod portable;
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx512::Avx512;
 pub(crate) use portable::Portable;
 
 /// A vector of `LANES` f32 and one of `LANES` u32, with the few operations the kernels need.
@@ -25,8 +29,8 @@ pub(crate) trait Simd: Copy {
     const LEVEL: Level;
     /// Elements in a vector.
     const LANES: usize;
-    /// Whether a 6 x 2 tile of accumulators fits the registers (else 4 x 1 is used).
-    const WIDE_TILE: bool;
+    /// Rows and vectors of the tile of accumulators that the registers hold.
+    const TILE: (usize, usize);
     type F: Copy;
     type U: Copy;
 
@@ -74,6 +78,15 @@ pub(crate) trait Simd: Copy {
     fn exp2_int(self, n: Self::F) -> Self::F;
     /// `a < 0 ? x : y`, lane by lane.
     fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// Two bf16 to a lane, in the bits of an f32: the nearest to `first` in the high half, the
+    /// nearest to `second` in the low.
+    fn pair(self, first: Self::F, second: Self::F) -> Self::F;
+    /// The same of neighbours: of `2 LANES` numbers, `a` and then `b`, the first and the second,
+    /// the third and the fourth, ...
+    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `(c + a's first * b's first) + a's second * b's second`, each rounded as by
+    /// [`mul_add`](Self::mul_add).
+    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
     /// The sum of all lanes, by halves.
     fn sum(self, a: Self::F) -> f32;
     /// The largest lane.
@@ -102,19 +115,31 @@ pub(crate) enum Level {
     Portable,
     #[cfg(target_arch = "x86_64")]
     Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
 }
 
 impl Isa {
     /// Every instruction set there is a version for, the fastest last.
-    pub const NAMES: [&str; 2] = ["portable", "avx2"];
+    pub const NAMES: [&str; 4] = ["portable", "avx2", "avx512", "avx512bf16"];
 
     /// Every instruction set available here, the fastest last.
     pub fn available() -> Vec<Isa> {
         #[allow(unused_mut, reason = "grows only where the architecture has more than one")]
         let mut isas = vec![Isa(Level::Portable)];
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-            isas.push(Isa(Level::Avx2));
+        {
+            let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            let avx512 = avx2
+                && is_x86_feature_detected!("avx512f")
+                && is_x86_feature_detected!("avx512bw")
+                && is_x86_feature_detected!("avx512dq")
+                && is_x86_feature_detected!("avx512vl");
+            let bf16 = avx512 && is_x86_feature_detected!("avx512bf16");
+            let found = [(avx2, Level::Avx2), (avx512, Level::Avx512), (bf16, Level::Avx512Bf16)];
+            isas.extend(found.into_iter().filter(|(has, _)| *has).map(|(_, level)| Isa(level)));
         }
         isas
     }
@@ -132,17 +157,21 @@ impl Isa {
     /// Whether this processor multiplies bf16 itself, and not only f32 made of it.
     pub fn multiplies_bf16(self) -> bool {
         #[cfg(target_arch = "x86_64")]
-        return self.0 != Level::Portable && is_x86_feature_detected!("avx512bf16");
+        return self.0 == Level::Avx512Bf16;
         #[cfg(not(target_arch = "x86_64"))]
         false
     }
 
-    /// `portable` or `avx2`.
+    /// One of [`NAMES`](Self::NAMES).
     pub fn name(self) -> &'static str {
         match self.0 {
             Level::Portable => "portable",
             #[cfg(target_arch = "x86_64")]
             Level::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16 => "avx512bf16",
         }
     }
 }
@@ -161,6 +190,26 @@ macro_rules! dispatch {
                 }
                 // SAFETY: an `Isa` of this level exists only where both features were detected.
                 unsafe { avx2($crate::simd::Avx2::new(), $($arg),+) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512 => {
+                #[target_feature(enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")]
+                fn avx512(s: $crate::simd::Avx512<false>, $($arg: $ty),+) {
+                    $kernel(s, $($arg),+)
+                }
+                // SAFETY: an `Isa` of this level exists only where all of them were detected.
+                unsafe { avx512($crate::simd::Avx512::new(), $($arg),+) }
+            }
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16 => {
+                #[target_feature(
+                    enable = "avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,avx512bf16"
+                )]
+                fn avx512_bf16(s: $crate::simd::Avx512<true>, $($arg: $ty),+) {
+                    $kernel(s, $($arg),+)
+                }
+                // SAFETY: an `Isa` of this level exists only where all of them were detected.
+                unsafe { avx512_bf16($crate::simd::Avx512::new(), $($arg),+) }
             }
         }
     }};

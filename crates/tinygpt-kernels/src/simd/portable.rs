@@ -1,7 +1,7 @@
 //! Eight lanes in an array, for any processor: the compiler maps them to what the target has.
 
 use super::{Level, Simd};
-use crate::narrow::from_bf16;
+use crate::narrow::{from_bf16, to_bf16};
 
 /// The instruction set that needs nothing.
 #[derive(Clone, Copy)]
@@ -22,7 +22,7 @@ fn each_u(f: impl Fn(usize) -> u32) -> [u32; N] {
 impl Simd for Portable {
     const LEVEL: Level = Level::Portable;
     const LANES: usize = N;
-    const WIDE_TILE: bool = false;
+    const TILE: (usize, usize) = (4, 1);
     type F = [f32; N];
     type U = [u32; N];
 
@@ -139,6 +139,22 @@ impl Simd for Portable {
     #[inline(always)]
     fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F {
         each(|i| if a[i].is_sign_negative() { x[i] } else { y[i] })
+    }
+    #[inline(always)]
+    fn pair(self, first: Self::F, second: Self::F) -> Self::F {
+        each(|i| f32::from_bits(u32::from(to_bf16(first[i])) << 16 | u32::from(to_bf16(second[i]))))
+    }
+    #[inline(always)]
+    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F {
+        let at = |i: usize| if i < N { a[i] } else { b[i - N] };
+        self.pair(each(|i| at(2 * i)), each(|i| at(2 * i + 1)))
+    }
+    #[inline(always)]
+    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        let first = |x: [f32; N]| each(|i| f32::from_bits(x[i].to_bits() & 0xFFFF_0000));
+        let second = |x: [f32; N]| each(|i| f32::from_bits(x[i].to_bits() << 16));
+        let c = self.mul_add(first(a), first(b), c);
+        self.mul_add(second(a), second(b), c)
     }
     #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {

@@ -1,6 +1,7 @@
 //! The products of attention, over blocks of queries: each leaves out what causality does.
 
 use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panels, width};
+use crate::narrow::Factors;
 use crate::simd::Simd;
 use std::ops::Range;
 
@@ -62,7 +63,8 @@ unsafe fn multiply<S: Simd>(
         let b = &b.data[first * b.depth + b.from * width..][..width * depth];
         // SAFETY: the caller's promise, for these columns.
         unsafe {
-            let out = Tile { c: c.add(first), stride, rows, cols: width.min(cols - first) };
+            let (c, cols) = (c.add(first), width.min(cols - first));
+            let out = Tile { factors: Factors::F32, c, stride, rows, cols };
             column_of_tiles(s, out, Left::InPlace(a), b, start);
         }
     }
