@@ -72,7 +72,9 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
         "threads" => arg.short('t'),
         _ => arg,
     };
-    if !key.choices.is_empty() {
+    if key.name == "dtype" {
+        dtype(arg)
+    } else if !key.choices.is_empty() {
         arg.value_name(key.choices.join("|"))
             .value_parser(PossibleValuesParser::new(key.choices))
             .hide_possible_values(true)
@@ -170,20 +172,27 @@ pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Fail
     Ok((settings, Some(of)))
 }
 
+/// A flag for a [`Dtype`], by our names or nanoGPT's.
+fn dtype(arg: Arg) -> Arg {
+    let value = |name| {
+        let theirs = Dtype::NANOGPT.iter().filter(move |(_, ours)| *ours == name);
+        PossibleValue::new(name).aliases(theirs.map(|(theirs, _)| *theirs))
+    };
+    arg.value_name(Dtype::NAMES.join("|"))
+        .value_parser(PossibleValuesParser::new(Dtype::NAMES.map(value)))
+        .hide_possible_values(true)
+}
+
+/// What was typed for it, or its default.
+pub fn dtype_of(matches: &ArgMatches) -> Dtype {
+    let name = matches.get_one::<String>("dtype").expect("has a default");
+    Dtype::named(name).expect("one of the names")
+}
+
 /// What the model's matrices are kept in: `--dtype`, with `default`, and `--quantize`.
 pub fn precision(default: &'static str) -> [Arg; 2] {
     [
-        Arg::new("dtype")
-            .long("dtype")
-            .value_name(Dtype::NAMES.join("|"))
-            .value_parser(PossibleValuesParser::new(Dtype::NAMES.map(|name| {
-                PossibleValue::new(name).aliases(
-                    Dtype::NANOGPT
-                        .iter()
-                        .filter_map(|(theirs, ours)| (*ours == name).then_some(*theirs)),
-                )
-            })))
-            .hide_possible_values(true)
+        dtype(Arg::new("dtype").long("dtype"))
             .default_value(default)
             .help("What to keep the weights in; auto is bf16 where the processor multiplies it"),
         Arg::new("quantize")
@@ -201,8 +210,7 @@ pub fn precision_of(matches: &ArgMatches, isa: Isa) -> Precision {
     if matches.contains_id("quantize") {
         return Precision::Int8;
     }
-    let name = matches.get_one::<String>("dtype").expect("has a default");
-    Precision::of(Dtype::named(name).expect("one of the names"), isa)
+    Precision::of(dtype_of(matches), isa)
 }
 
 const MOST_THREADS: usize = 1024;

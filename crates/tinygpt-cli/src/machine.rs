@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fs;
-use tinygpt::{Cpu, Precision};
+use tinygpt::Cpu;
 
 /// The processor's name where the system tells it, else its architecture.
 pub fn processor() -> String {
@@ -12,12 +12,12 @@ pub fn processor() -> String {
 }
 
 /// It, and how this program uses it, in one line.
-pub fn line(cpu: &Cpu, precision: Precision) -> String {
+pub fn line(cpu: &Cpu, dtype: &str) -> String {
     let threads = match cpu.threads() {
         1 => "1 thread".into(),
         n => format!("{n} threads"),
     };
-    format!("{}, {threads}, {}, {}", processor(), cpu.isa().name(), precision.name())
+    format!("{}, {threads}, {}, {dtype}", processor(), cpu.isa().name())
 }
 
 /// The same for programs.

@@ -2,6 +2,7 @@
 //!
 //! A configuration is checked once, when something is built from it; after that nobody asks again.
 
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -183,6 +184,9 @@ pub struct TrainConfig {
     pub patience: u64,
     /// Whence every random number of the run comes.
     pub seed: u64,
+    /// What the factors of the linear layers' products are rounded to, in training and evaluation.
+    /// Weights, moments, activations and all sums are f32.
+    pub dtype: Dtype,
 }
 
 impl Default for TrainConfig {
@@ -208,6 +212,7 @@ impl Default for TrainConfig {
             log_interval: 1,
             patience: 0,
             seed: 1337,
+            dtype: Dtype::Auto,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What numbers are kept in, as a user says it.
 
 use serde::{Deserialize, Serialize};
-use tinygpt_kernels::Isa;
+use tinygpt_kernels::{Isa, narrow::Factors};
 
 /// What to keep numbers in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,14 @@ impl Dtype {
             Self::Auto => "auto",
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+        }
+    }
+
+    /// What products round their factors to, with the instruction set `isa`.
+    pub fn factors(self, isa: Isa) -> Factors {
+        match self.resolve(isa) {
+            Self::Bf16 => Factors::Bf16,
+            _ => Factors::F32,
         }
     }
 

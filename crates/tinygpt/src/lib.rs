@@ -24,6 +24,6 @@ pub use error::{Error, Result};
 pub use model::{Gpt, Precision};
 pub use run::{Layers, Run, Settings};
 pub use sample::{Sampler, Sampling};
-pub use tinygpt_kernels::{Cpu, Isa, peak, profile};
+pub use tinygpt_kernels::{Cpu, Isa, narrow::Factors, peak, profile};
 pub use tokenizer::{Tokenizer, TokenizerKind};
 pub use train::{Evaluation, StepReport, Trainer};

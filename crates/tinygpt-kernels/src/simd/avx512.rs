@@ -207,8 +207,9 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
     fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
         unsafe {
             if BF16 {
+                let words = |x| transmute::<__m512, __m512bh>(x);
                 // It begins with the high halves.
-                return _mm512_dpbf16_ps(c, transmute::<__m512, __m512bh>(a), transmute(b));
+                return _mm512_dpbf16_ps(c, words(a), words(b));
             }
             let high = _mm512_castsi512_ps(_mm512_set1_epi32(0xFFFF_0000_u32 as i32));
             let c = _mm512_fmadd_ps(_mm512_and_ps(a, high), _mm512_and_ps(b, high), c);

@@ -15,6 +15,7 @@ mod backward;
 pub mod reference;
 
 use crate::config::{Activation, GptConfig};
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 pub(crate) use activations::Activations;
 pub use activations::logits_rows;
@@ -104,6 +105,13 @@ impl Gpt {
     /// The same model with another attention.
     pub fn with_attention(self, attention: Attention) -> Self {
         Self { attention, ..self }
+    }
+
+    /// The same model with the factors of its linear layers, forward and backward, rounded to
+    /// `dtype`; what multiplies them in writing is [`keep_in`](Self::keep_in)'s affair.
+    pub fn with_dtype(self, dtype: Dtype) -> Self {
+        let factors = dtype.factors(self.cpu.isa());
+        Self { cpu: self.cpu.with_factors(factors), ..self }
     }
 
     /// What it was built from.

@@ -8,6 +8,8 @@
 //! [`TrainConfig`]: crate::TrainConfig
 //! [`RunSettings`]: super::values::RunSettings
 
+use crate::dtype::Dtype;
+
 /// The heading a key stands under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
@@ -108,6 +110,12 @@ pub const KEYS: &[Key] = &[
     row(Training, "beta2", "AdamW: decay of the mean squared gradient"),
     row(Training, "adam_eps", "AdamW: what is added to the denominator"),
     row(Training, "grad_clip", "Largest norm of all gradients together; 0 never clips"),
+    choice(
+        Training,
+        "dtype",
+        &Dtype::NAMES,
+        "bf16 rounds what products multiply; auto does where the processor multiplies bf16",
+    ),
     row(Evaluation, "eval_interval", "Steps between evaluations; 0 evaluates only at the end"),
     row(Evaluation, "eval_iters", "Random batches of each split in an evaluation"),
     row(Evaluation, "eval_full", "Evaluate on the whole of each split instead"),
@@ -142,7 +150,6 @@ pub const KEYS: &[Key] = &[
 /// Keys of nanoGPT and of other programs that are not settings here, and what to do instead.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("device", "everything runs on the CPU: leave `device` out"),
-    ("dtype", "everything is float32: leave `dtype` out"),
     ("compile", "there is nothing to compile: leave `compile` out"),
     ("backend", "one process with `threads` threads: leave `backend` out"),
     ("dataset", "name the text itself: tinygpt train my.txt"),

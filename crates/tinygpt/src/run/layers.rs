@@ -31,10 +31,13 @@ pub enum Origin {
     Follows(&'static str),
     /// The tokenizer decided.
     Tokenizer,
+    /// It suits the processor that the run began on.
+    Processor,
 }
 
 const PRESET: &str = "preset ";
 const FROM_TOKENIZER: &str = "from the tokenizer";
+const FOR_PROCESSOR: &str = "auto, for this processor";
 
 impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -45,6 +48,7 @@ impl fmt::Display for Origin {
             Origin::CommandLine => write!(f, "command line"),
             Origin::Follows(key) => write!(f, "follows {key}"),
             Origin::Tokenizer => write!(f, "{FROM_TOKENIZER}"),
+            Origin::Processor => write!(f, "{FOR_PROCESSOR}"),
         }
     }
 }
@@ -86,6 +90,7 @@ impl Stack {
             let value = self.value(key).clone();
             let unchosen = match comment.as_str() {
                 FROM_TOKENIZER if key == "vocab_size" => (value, Origin::Tokenizer),
+                FOR_PROCESSOR if key == "dtype" => (value, Origin::Processor),
                 "follows max_iters" if &value == self.value("max_iters") => {
                     (value, Origin::Follows("max_iters"))
                 }

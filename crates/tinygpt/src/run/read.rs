@@ -5,6 +5,7 @@
 
 use super::keys::{self, Key};
 use super::values::default_table;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::files;
 use std::collections::BTreeMap;
@@ -145,8 +146,10 @@ fn default_of(key: &Key) -> Value {
 }
 
 /// `found` in the type of the key's default. A whole number is a number; 0, 1, True and False are
-/// booleans too, because they are in nanoGPT.
+/// booleans too, and float32 and bfloat16 dtypes, because they are in nanoGPT.
 fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value> {
+    let dtype = found.as_str().filter(|_| key.name == "dtype").and_then(Dtype::named);
+    let found = dtype.map_or(found, |dtype| dtype.name().into());
     let expected = match (default_of(key), &found) {
         (Value::Boolean(_), Value::Boolean(_)) | (Value::Float(_), Value::Float(_)) => {
             return Ok(found);
@@ -272,6 +275,9 @@ mod tests {
         assert_eq!(typed_value("max_iters", "600_000").unwrap().1, Value::Integer(600_000));
         for (text, value) in [("True", true), ("1", true), ("false", false), ("False", false)] {
             assert_eq!(typed_value("bias", text).unwrap().1, Value::Boolean(value));
+        }
+        for (text, value) in [("bfloat16", "bf16"), ("float32", "f32"), ("auto", "auto")] {
+            assert_eq!(typed_value("dtype", text).unwrap().1.as_str(), Some(value));
         }
         let rows = ConfigFile::parse("\u{feff}dropout = 0\r\nbias = 1\r\n", "my.toml").unwrap();
         assert_eq!(rows.settings[0].1, Value::Boolean(true));

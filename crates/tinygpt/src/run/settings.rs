@@ -10,9 +10,11 @@ use super::read::{ConfigFile, preset_text, show, typed_value};
 use super::values::{RunSettings, default_table, defaults, table};
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::TINY_SHAKESPEARE;
+use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf, absolute};
+use tinygpt_kernels::Isa;
 use toml::{Table, Value};
 
 /// The preset of a run that names none.
@@ -109,6 +111,15 @@ impl Settings {
             )
             .with_hint("vocab_size = 0 takes as many as the text has")),
             _ => Ok(()),
+        }
+    }
+
+    /// Takes for a `dtype` of auto what suits the instruction set `isa`: a run keeps it wherever it
+    /// goes on.
+    pub fn settle_dtype(&mut self, isa: Isa) {
+        if self.train.dtype == Dtype::Auto {
+            self.train.dtype = Dtype::Auto.resolve(isa);
+            self.origins.insert("dtype", Origin::Processor);
         }
     }
 

@@ -113,6 +113,7 @@ impl Trainer {
         let part = micro_batch(gpt.config(), config.sequences_per_step());
         let room = part * gpt.config().block_size;
         let (idx, targets) = (vec![0; room], vec![0; room]);
+        let gpt = gpt.with_dtype(config.dtype);
         Ok(Self { gpt, optimizer, data, config, progress, idx, targets })
     }
 

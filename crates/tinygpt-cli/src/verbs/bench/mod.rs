@@ -4,7 +4,8 @@ mod measure;
 mod subject;
 
 use crate::args::{
-    cpu, number_of, precision, precision_of, recipe, settled, typed_settings, with_settings,
+    cpu, dtype_of, number_of, precision, precision_of, recipe, settled, typed_settings,
+    with_settings,
 };
 use crate::memory::{check_limits, check_measuring, check_training};
 use crate::ops::{Limits, peak_now};
@@ -22,14 +23,15 @@ use subject::{Found, Subject};
 use tinygpt::run::keys::{Group, Key};
 use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
-use tinygpt::{Gpt, Layers, Precision};
+use tinygpt::{Factors, Gpt, Layers, Precision};
 
 const HELP: &str = "\
 train measures an optimizer step, eval a forward pass, generate one sequence with its KV cache (or
 several together, or with weights of fewer bits), kernels every op of a step. Tokens are random; no file is written. Speeds are of the median time.
 FLOPs are counted as 6 N + 12 L C T a token (forward only: a third), N parameters without the
-positions, and compared with the multiply-adds that all threads do from registers, measured before
-and after. TINYGPT_ISA=portable|avx2 caps the instruction set.
+positions, and compared with the multiply-adds that all threads do from registers, in f32 or of pairs
+of bf16, measured before and after. TINYGPT_ISA=portable|avx2|avx512|avx512bf16 caps the instruction
+set.
 
 Examples:
   tinygpt bench                                      a training step of the preset quick
@@ -96,17 +98,18 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let what = matches.get_one::<String>("what").expect("has a default").as_str();
     let time = Duration::from_secs_f64(number_of(matches, "seconds"));
     let plan = Plan { warmup: number_of(matches, "warmup"), time };
-    let (settings, _) = settled(&Layers {
+    let (mut settings, _) = settled(&Layers {
         preset: matches.get_one::<String>("preset").cloned(),
         file: matches.get_one::<PathBuf>("config").cloned(),
         text: Vec::new(),
         command_line: typed_settings(matches),
     })?;
-    for flag in ["dtype", "quantize", "num_samples"] {
+    settings.train.dtype = dtype_of(matches);
+    for flag in ["quantize", "num_samples"] {
         let typed = matches.value_source(flag) == Some(ValueSource::CommandLine);
         if typed && what != "generate" {
-            let problem = format!("--{} is for `bench generate`", flag.replace('_', "-"));
-            return Err(Failure::usage(problem).with_hint(format!("{what} computes in f32")));
+            let flag = flag.replace('_', "-");
+            return Err(Failure::usage(format!("--{flag} is for `bench generate`")));
         }
     }
     let sequences = settings.train.sequences_per_step();
@@ -122,10 +125,14 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     }
     // The limits have threads of their own, which sleep while the model works.
     let (judge, cpu) = (cpu(settings.run.threads)?, cpu(settings.run.threads)?);
-    let precision = match what {
-        "generate" => precision_of(matches, cpu.isa()),
-        _ => Precision::F32,
+    settings.settle_dtype(cpu.isa());
+    let generates = what == "generate";
+    // Weights in fewer bits are multiplied as f32.
+    let (precision, factors) = match generates {
+        true => (precision_of(matches, cpu.isa()), Factors::F32),
+        false => (Precision::F32, settings.train.dtype.factors(cpu.isa())),
     };
+    let judge = judge.with_factors(factors);
     let before = peak_now(&judge);
     let gpt = patiently("making random weights", || {
         let mut gpt = Gpt::new_on(settings.model.clone(), settings.train.seed, cpu)?;
@@ -150,7 +157,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         None => "this system does not say".into(),
     };
     let mut all = subject.lines();
-    all.push(("processor", machine::line(&judge, precision)));
+    let dtype = if generates { precision.name() } else { settings.train.dtype.name() };
+    all.push(("processor", machine::line(&judge, dtype)));
     all.extend(lines);
     all.extend([("limits", limits.line()), ("memory", memory)]);
     let text: String = all.iter().map(|(name, text)| format!("{name:<10} {text}\n")).collect();

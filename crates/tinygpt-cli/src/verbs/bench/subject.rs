@@ -100,8 +100,9 @@ impl Subject<'_> {
     }
 
     /// As an evaluation does it: so many sequences at a time as in training.
-    fn forward(&self, mut gpt: Gpt) -> Result<Measured, Failure> {
+    fn forward(&self, gpt: Gpt) -> Result<Measured, Failure> {
         let Settings { model, train, .. } = self.settings;
+        let mut gpt = gpt.with_dtype(train.dtype);
         let (b, t) = (micro_batch(model, train.sequences_per_step()), model.block_size);
         let ids = scattered(b * t, model.vocab_size);
         let targets: Vec<i32> = ids.iter().rev().map(|&id| id as i32).collect();
@@ -290,6 +291,7 @@ impl Subject<'_> {
                 "preset": preset,
                 "batch_size": train.batch_size,
                 "gradient_accumulation_steps": train.gradient_accumulation_steps,
+                "dtype": train.dtype,
                 "parameters": self.parameters(),
                 "parameters_without_positions": self.without_positions(),
             }),

@@ -62,6 +62,7 @@ pub fn anew(
         false => {}
     }
     let cpu = cpu(settings.run.threads)?;
+    settings.settle_dtype(cpu.isa());
     let weights = match matches.get_one::<PathBuf>("init-from") {
         Some(path) => Some(Weights::load(path, &mut settings)?),
         None => None,
@@ -213,7 +214,9 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { command_line: typed_settings(matches), ..file.clone() };
-    let (written, settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
+    let (written, mut settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
+    let cpu = cpu(settings.run.threads)?;
+    settings.settle_dtype(cpu.isa());
     let before =
         as_trained(&newest, &written).map_err(|failure| or_best(&run, &newest, failure))?;
     // Before anything is compared with it: it may be another run's.
@@ -243,7 +246,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     }
     check_training(&settings.model, settings.train.sequences_per_step())?;
     let data = reading(&[], |progress| dataset(&run, &newest, &settings, progress))?;
-    let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings.run.threads)?)?;
+    let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
     if written.train.eval_only {
         run.call_latest(Path::new(RUNS));

@@ -73,7 +73,8 @@ pub fn opening(begun: &mut Begun) -> String {
         thousands(train.max_iters)
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
-    let processor = format!("{}, {isa}, f32", counted(threads, "thread"));
+    let dtype = train.dtype.resolve(gpt.cpu().isa()).name();
+    let processor = format!("{}, {isa}, {dtype}", counted(threads, "thread"));
     let disk = DecimalBytes(disk_use(gpt));
     let kept = format!("{} (needs up to {disk} of disk)", run.folder().display());
     notices
