@@ -148,6 +148,17 @@ fn a_vocabulary_of_any_size_is_measured_without_a_text() {
 }
 
 #[test]
+fn training_and_evaluating_are_measured_in_both_dtypes() {
+    for what in ["train", "eval", "kernels"] {
+        for (flag, dtype) in [("--dtype bf16", "bf16"), ("--dtype=float32", "f32")] {
+            let json = measured(&format!("{what} {flag}"));
+            assert_eq!(json["dtype"], dtype, "{what}");
+            positive(&json, &["share_of_peak", "peak_gflop_per_s"]);
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused_with_what_would_work() {
     for (args, isa, said) in [
         ("trian", None, "did you mean train?"),
@@ -171,12 +182,12 @@ fn what_cannot_be_measured_is_refused_with_what_would_work() {
 }
 
 #[test]
-fn generation_knows_fewer_bits_and_several_texts_and_training_neither() {
+fn generation_alone_knows_eight_bits_and_several_texts() {
     let one = measured("generate");
     let eight = measured("generate --num-samples 8 --quantize int8");
     assert_eq!((&eight["num_samples"], &eight["precision"]), (&8.into(), &"int8".into()));
     assert!(eight["weight_bytes"].as_u64() < one["weight_bytes"].as_u64());
-    for flag in ["--dtype bf16", "--quantize int8", "--num-samples 2"] {
+    for flag in ["--quantize int8", "--num-samples 2"] {
         let (code, _, stderr) = bench(&format!("train {flag} {TINY}"), None);
         let name = flag.split(' ').next().unwrap();
         assert_eq!(code, 2, "{flag}: {stderr}");

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use tinygpt::train::Memory;
-use tinygpt::{DataOptions, Dataset, Gpt, GptConfig, Input, TrainConfig, Trainer};
+use tinygpt::{DataOptions, Dataset, Dtype, Gpt, GptConfig, Input, TrainConfig, Trainer};
 
 struct Counting;
 
@@ -33,6 +33,12 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_training_step_allocates_nothing() {
+    for dtype in [Dtype::F32, Dtype::Bf16] {
+        nothing_is_allocated(dtype);
+    }
+}
+
+fn nothing_is_allocated(dtype: Dtype) {
     let data =
         Dataset::build(&Input::TinyShakespeare, &DataOptions::default(), None, &mut |_, _| {});
     let config = GptConfig {
@@ -45,7 +51,7 @@ fn a_training_step_allocates_nothing() {
         ..GptConfig::default()
     };
     // 80 sequences of 32 tokens are two micro-batches, the second one smaller.
-    let train = TrainConfig { batch_size: 80, ..TrainConfig::default() };
+    let train = TrainConfig { batch_size: 80, dtype, ..TrainConfig::default() };
     let (data, held) = (data.unwrap(), HELD.load(Relaxed));
     let said = Memory::of(&config, (train.sequences_per_step(), config.block_size)).total() as f64;
     let mut trainer = Trainer::new(Gpt::new(config, 1).unwrap(), data, train).unwrap();

@@ -2,7 +2,7 @@
 
 use tinygpt::model::{Attention, Dropout, reference};
 use tinygpt::optim::AdamW;
-use tinygpt::{Activation, Gpt, GptConfig, TrainConfig};
+use tinygpt::{Activation, Dtype, Gpt, GptConfig, TrainConfig};
 use tinygpt_kernels::{Cpu, Isa, reference::random};
 
 /// A model whose every parameter was moved away from where it starts.
@@ -74,11 +74,16 @@ fn every_gradient_of_every_variant_matches_differences_of_the_f64_twin() {
 }
 
 /// The gradients after accumulating `b` sequences in parts of `part`, with dropout.
-fn accumulated(config: &GptConfig, threads: usize, isa: Isa, part: usize) -> (f64, Vec<f32>) {
+fn accumulated(
+    config: &GptConfig,
+    threads: usize,
+    (isa, dtype): (Isa, Dtype),
+    part: usize,
+) -> (f64, Vec<f32>) {
     let (b, t) = (6, 9);
     let (idx, targets) = batch(config, b, t);
     let valid = targets.iter().filter(|&&x| x != -1).count();
-    let mut gpt = model(config, threads, isa);
+    let mut gpt = model(config, threads, isa).with_dtype(dtype);
     let mut loss = 0.0;
     for first in (0..b).step_by(part) {
         let rows = first * t..(first + part).min(b) * t;
@@ -99,15 +104,16 @@ fn gradients_are_the_same_bits_for_any_threads_and_any_cut_of_the_batch() {
         GptConfig { tied: false, bias: false, n_head: 7, ..GptConfig::tiny() },
         GptConfig { n_embd: 132, n_head: 6, ..GptConfig::tiny() },
     ] {
-        for isa in Isa::available() {
-            let (loss, grads) = accumulated(&config, 1, isa, 6);
+        let isas = Isa::available().into_iter();
+        for how in isas.flat_map(|isa| [(isa, Dtype::F32), (isa, Dtype::Bf16)]) {
+            let (loss, grads) = accumulated(&config, 1, how, 6);
             for (threads, part) in [(2, 6), (5, 6), (1, 1), (2, 2), (3, 4), (16, 5)] {
-                let other = accumulated(&config, threads, isa, part);
+                let other = accumulated(&config, threads, how, part);
                 assert!(
                     grads == other.1,
-                    "{isa:?}: {threads} threads, parts of {part}: other gradients"
+                    "{how:?}: {threads} threads, parts of {part}: other gradients"
                 );
-                assert_eq!(loss, other.0, "{isa:?}: {threads} threads, parts of {part}");
+                assert_eq!(loss, other.0, "{how:?}: {threads} threads, parts of {part}");
             }
         }
     }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tinygpt::model::{Params, Tensors};
 use tinygpt::optim::AdamW;
-use tinygpt::{Gpt, GptConfig, TrainConfig};
+use tinygpt::{Dtype, Gpt, GptConfig, TrainConfig};
 use tinygpt_kernels::{Cpu, Isa};
 
 struct Golden {
@@ -128,6 +128,26 @@ fn every_gradient_is_pytorchs() {
             compared += 1;
         }
         assert!(compared > 10);
+    });
+}
+
+/// Eight bits of a factor are kept: PyTorch's own numbers in bf16 are as far from those in f32.
+#[test]
+fn logits_and_gradients_in_bf16_are_near_pytorchs_in_f32() {
+    on_every_golden(|golden, gpt| {
+        let mut gpt = gpt.with_dtype(Dtype::Bf16);
+        let (idx, targets, dims) = golden.batch();
+        let (logits, _) = gpt.forward(&idx, Some(&targets), dims).unwrap();
+        let error = difference(logits, &golden.floats("logits"));
+        assert!(error <= 2e-2, "{}: logits differ by {error:e}", golden.name);
+        assert!(error >= 1e-5, "{}: logits differ by {error:e}: nothing was rounded", golden.name);
+        gpt.backward();
+        for spec in gpt.params().table().iter() {
+            let error =
+                difference(gpt.grads().get(spec), &golden.floats(&format!("grad.{}", spec.name)));
+            let name = &spec.name;
+            assert!(error <= 3e-2, "{}: the gradient of {name} differs by {error:e}", golden.name);
+        }
     });
 }
 

@@ -23,6 +23,26 @@ fn intervals_of_zero_are_off_and_an_evaluation_of_nothing_is_refused() {
 }
 
 #[test]
+fn a_run_says_and_keeps_its_dtype_and_may_change_it_when_it_goes_on() {
+    let place = Place::new();
+    let said = place.train("--dtype=bfloat16 --max-iters 3").succeeded();
+    assert!(said.out.contains(", bf16\n"), "{}", said.out);
+    assert!(place.read("runs/quick/config.toml").contains("dtype = \"bf16\" "));
+    let loss =
+        |said: &str| said.lines().find(|line| line.starts_with("iter 2:")).map(str::to_owned);
+    let in_f32 = place.train("--dtype f32 --max-iters 3").succeeded();
+    let number = |said: &str| loss(said).unwrap().split(',').next().unwrap().to_owned();
+    let (bf16, f32) = (number(&said.out), number(&in_f32.out));
+    assert_eq!(bf16[..bf16.len() - 3], f32[..f32.len() - 3], "a hundredth apart at most");
+    let said = place.run("train --resume quick --dtype float32 --max-iters 5").succeeded();
+    assert!(said.err.contains("changed: dtype bf16 -> f32\n"), "{}", said.err);
+    let said = place.run("train --resume quick --max-iters 6").succeeded();
+    assert!(said.out.contains(", f32\n") && !said.err.contains("dtype"), "{}", said.err);
+    place.train("--dtype auto --max-iters 1").succeeded();
+    assert!(place.read("runs/quick-3/config.toml").contains("# auto, for this processor"));
+}
+
+#[test]
 fn settings_that_cannot_work_name_the_numbers_and_leave_nothing() {
     let place = Place::new();
     for (words, parts) in [

@@ -313,6 +313,21 @@ mod tests {
     }
 
     #[test]
+    fn a_run_keeps_the_dtype_that_auto_meant_where_it_began() {
+        let mut written = resolve(None, None, &[]);
+        written.settle_dtype(Isa::named("portable").unwrap());
+        assert_eq!(written.train.dtype, Dtype::F32);
+        let mut same = resolve(None, Some(&written.to_toml()), &[]);
+        assert_eq!(same.origins["dtype"], Origin::Processor);
+        same.settle_dtype(Isa::best());
+        assert_eq!(same, Settings { origins: same.origins.clone(), ..written.clone() });
+        let mut chosen = resolve(None, Some(&written.to_toml()), &[("dtype", "bfloat16")]);
+        chosen.settle_dtype(Isa::best());
+        assert_eq!(chosen.train.dtype, Dtype::Bf16);
+        assert_eq!(chosen.origins["dtype"], Origin::CommandLine);
+    }
+
+    #[test]
     fn what_followed_when_it_was_written_follows_when_it_is_read_back() {
         let mut written = resolve(None, None, &[("max_iters", "500"), ("learning_rate", "1e-3")]);
         written.settle_vocab_size(65).unwrap();

@@ -155,6 +155,7 @@ mod tests {
     use crate::checkpoint;
     use crate::config::{GptConfig, TrainConfig};
     use crate::data::{DataOptions, Dataset, Input};
+    use crate::dtype::Dtype;
     use crate::model::Gpt;
     use tinygpt_kernels::{Cpu, Isa};
 
@@ -228,9 +229,15 @@ mod tests {
 
     #[test]
     fn a_run_stopped_anywhere_and_resumed_is_the_uninterrupted_run_bit_for_bit() {
+        for dtype in [Dtype::F32, Dtype::Bf16] {
+            stopped_anywhere(&TrainConfig { dtype, ..settings() });
+        }
+    }
+
+    fn stopped_anywhere(settings: &TrainConfig) {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
-        train(&whole, &mut trainer(&settings(), 1), 8, &|| false, &mut |_| {}).unwrap();
+        train(&whole, &mut trainer(settings, 1), 8, &|| false, &mut |_| {}).unwrap();
         // Call 0 comes before the first step, four from its evaluation, eight from its sample; 17
         // from the second, and the last twelve from those at the end.
         let cuts = [(0, 0), (1, 0), (4, 0), (5, 0), (12, 0), (13, 1), (16, 4), (19, 5), (25, 5)];
@@ -238,9 +245,9 @@ mod tests {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
-            let ending = train(&run, &mut trainer(&settings(), 1), 8, &stop, &mut |_| {}).unwrap();
+            let ending = train(&run, &mut trainer(settings, 1), 8, &stop, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Stopped, "stopped at {cut}");
-            let mut trainer = resumed(&run, &settings(), 1 + cut % 3);
+            let mut trainer = resumed(&run, settings, 1 + cut % 3);
             assert_eq!(trainer.progress().step, step, "stopped at {cut}");
             let ending = train(&run, &mut trainer, 8, &|| false, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Finished);
