@@ -36,7 +36,7 @@ fn a_run_says_and_keeps_its_dtype_and_may_change_it_when_it_goes_on() {
     let (bf16, f32) = (loss(&said.out), loss(&in_f32.out));
     assert!((bf16 - f32).abs() < 0.02, "{bf16} in bf16, {f32} in f32");
     let said = place.run("train --resume quick --dtype float32 --max-iters 5").succeeded();
-    assert!(said.err.contains("changed: dtype bf16 -> f32\n"), "{}", said.err);
+    assert!(said.err.contains("changed: dtype \"bf16\" -> \"f32\"\n"), "{}", said.err);
     let said = place.run("train --resume quick --max-iters 6").succeeded();
     assert!(said.out.contains(", f32\n") && !said.err.contains("dtype"), "{}", said.err);
     place.train("--dtype auto --max-iters 1").succeeded();
