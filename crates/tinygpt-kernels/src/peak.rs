@@ -63,7 +63,7 @@ fn rate(time: Duration, piece: impl Fn()) -> f64 {
 #[inline(always)]
 fn multiply_adds<S: Simd>(s: S, n: usize, pairs: bool) {
     // As many accumulators as the registers hold: they do not wait for one another.
-    match (S::TILE, pairs) {
+    match (S::TILE, S::LEVEL.multiplies_pairs() && pairs) {
         ((4, 1), false) => chained::<S, 6, false>(s, n),
         ((4, 1), true) => chained::<S, 6, true>(s, n),
         (_, false) => chained::<S, 12, false>(s, n),
@@ -75,16 +75,13 @@ fn multiply_adds<S: Simd>(s: S, n: usize, pairs: bool) {
 fn chained<S: Simd, const CHAINS: usize, const PAIRS: bool>(s: S, n: usize) {
     // Every chain has a start of its own, or the compiler would make them one.
     let half = s.splat(black_box(0.5));
-    let (halves, quarters) = (s.pair(half, half), s.pair(s.mul(half, half), half));
+    let halves = if PAIRS { s.pair(half, half) } else { half };
     let mut sums: [S::F; CHAINS] = std::array::from_fn(|i| s.splat(i as f32));
     let each = if PAIRS { 2 } else { 1 };
     for _ in 0..n / (each * S::LANES * CHAINS) {
         for sum in &mut sums {
-            *sum = if PAIRS {
-                s.dot_pairs(halves, quarters, *sum)
-            } else {
-                s.mul_add(*sum, half, half)
-            };
+            *sum =
+                if PAIRS { s.dot_pairs(halves, halves, *sum) } else { s.mul_add(*sum, half, half) };
         }
     }
     // Whole, because it is from where vectors are stored that the compiler finds them.

@@ -10,8 +10,7 @@
 //! larger side, packs what belongs to them for itself, into its own cache, and runs the tile over
 //! them. An A whose rows lie together is read where it is, unless it is to be rounded.
 //!
-//! Factors that are rounded to bf16 ([`Cpu::with_factors`]) are so when they are packed, two of k to
-//! a word; sums are f32.
+//! Factors that are rounded to bf16 ([`Cpu::with_factors`]) are so when they are packed; sums are f32.
 
 mod tile;
 mod pack;
@@ -110,15 +109,36 @@ pub fn product(
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
         let (a, b) = (a.transposed().skip_rows(k0).transposed(), b.skip_rows(k0));
-        let job = Job { factors: cpu.factors(), c, a, b, m, n, depth: k1 - k0, start };
+        let job = Job { packed: Packed::on(cpu), c, a, b, m, n, depth: k1 - k0, start };
         if m > n { by_rows(cpu, job) } else { by_columns(cpu, job) }
+    }
+}
+
+/// What packed operands consist of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Packed {
+    /// The elements.
+    F32,
+    /// The nearest bf16 of each, as f32.
+    Rounded,
+    /// Words of two bf16, neighbours in k.
+    Pairs,
+}
+
+impl Packed {
+    fn on(cpu: &Cpu) -> Self {
+        match cpu.factors() {
+            Factors::F32 => Packed::F32,
+            Factors::Bf16 if cpu.isa().0.multiplies_pairs() => Packed::Pairs,
+            Factors::Bf16 => Packed::Rounded,
+        }
     }
 }
 
 /// A product over one block of k.
 #[derive(Clone, Copy)]
 struct Job<'a> {
-    factors: Factors,
+    packed: Packed,
     c: Shared<'a, f32>,
     a: Mat<'a>,
     b: Mat<'a>,
@@ -131,15 +151,12 @@ struct Job<'a> {
 impl<'a> Job<'a> {
     /// The depth in words, of which each is as large as an f32.
     fn words(&self) -> usize {
-        match self.factors {
-            Factors::F32 => self.depth,
-            Factors::Bf16 => self.depth.div_ceil(2),
-        }
+        if self.packed == Packed::Pairs { self.depth.div_ceil(2) } else { self.depth }
     }
 
     /// Whether A is read where it is.
     fn in_place(&self) -> bool {
-        self.factors == Factors::F32 && self.a.col == 1
+        self.packed == Packed::F32 && self.a.col == 1
     }
 
     /// Words of `rows` packed rows of A.
@@ -153,19 +170,28 @@ impl<'a> Job<'a> {
 
     #[inline(always)]
     fn pack_panels<S: Simd>(&self, s: S, out: &mut [f32], cols: Range<usize>) {
-        match self.factors {
-            Factors::F32 => pack_panels(s, out, self.b, cols, self.depth),
-            Factors::Bf16 => pairs::pack_panels(s, out, self.b, cols, self.depth),
+        if self.packed == Packed::Pairs {
+            return pairs::pack_panels(s, out, self.b, cols, self.depth);
+        }
+        pack_panels(s, out, self.b, cols, self.depth);
+        if self.packed == Packed::Rounded {
+            pairs::round(s, out);
         }
     }
 
     #[inline(always)]
     fn pack_left<S: Simd>(&self, s: S, out: &mut [f32], rows: Range<usize>) {
-        match (self.factors, self.a.col) {
-            (Factors::F32, 1) => {}
-            (Factors::F32, _) => pack_strips(s, out, self.a, rows, self.depth),
-            (Factors::Bf16, 1) => pairs::pack_rows(s, out, self.a, rows, self.depth),
-            (Factors::Bf16, _) => pairs::pack_strips(s, out, self.a, rows, self.depth),
+        let depth = self.depth;
+        match (self.packed, self.a.col) {
+            (Packed::F32, 1) => {}
+            (Packed::F32, _) => pack_strips(s, out, self.a, rows, depth),
+            (Packed::Rounded, 1) => pairs::round_rows(s, out, self.a, rows, depth),
+            (Packed::Rounded, _) => {
+                pack_strips(s, out, self.a, rows, depth);
+                pairs::round(s, out);
+            }
+            (Packed::Pairs, 1) => pairs::pack_rows(s, out, self.a, rows, depth),
+            (Packed::Pairs, _) => pairs::pack_strips(s, out, self.a, rows, depth),
         }
     }
 
@@ -296,7 +322,7 @@ unsafe fn tiles<S: Simd>(
     rows: Range<usize>,
     cols: Range<usize>,
 ) {
-    let (width, words, Job { n, factors, .. }) = (width::<S>(), job.words(), job);
+    let (width, words, Job { n, packed, .. }) = (width::<S>(), job.words(), job);
     let mut at = cols.start;
     while at < cols.end {
         let end = (at + width).min(cols.end);
@@ -308,7 +334,7 @@ unsafe fn tiles<S: Simd>(
         // SAFETY: the caller's promise; `product` checked that C has these rows and columns.
         unsafe {
             let c = job.c.ptr().add(rows.start * n + at);
-            let out = Tile { factors, c, stride: n, rows: rows.len(), cols: end - at };
+            let out = Tile { packed, c, stride: n, rows: rows.len(), cols: end - at };
             column_of_tiles(s, out, left, panel, start);
         }
         at = end;

@@ -1,4 +1,5 @@
-//! Operands rounded to bf16, two elements of k to a word: what `pack.rs` does for f32.
+//! Operands rounded to bf16, two elements of k to a word: what `pack.rs` does for f32. Where the
+//! processor does not multiply such words, operands are packed as f32 and rounded there.
 //!
 //! A word holds elements `2 w` and `2 w + 1` of k, and zero where k has no more; a tile adds the
 //! first before the second. So an element of a product is one chain over k in order here too.
@@ -101,6 +102,28 @@ pub(super) fn pack_strips<S: Simd>(
             let to = i * strip + word * step;
             s.store(&mut out[to..], s.pair(load(s, first, at), load(s, second, at)));
         }
+    }
+}
+
+/// Rounds what was packed as f32.
+#[inline(always)]
+pub(super) fn round<S: Simd>(s: S, packed: &mut [f32]) {
+    for x in packed.chunks_mut(S::LANES) {
+        match x.len() == S::LANES {
+            true => s.store(x, s.round_bf16(s.load(x))),
+            false => s.store_part(x, s.round_bf16(s.load_part(x))),
+        }
+    }
+}
+
+/// Copies rows `rows` of A, each of whose elements lie together, and rounds them.
+#[inline(always)]
+pub(super) fn round_rows<S: Simd>(s: S, out: &mut [f32], a: Mat, rows: Range<usize>, depth: usize) {
+    assert_eq!(a.col, 1, "the rows of A lie together");
+    a.assert_holds(rows.end, depth);
+    for (row, out) in rows.zip(out.chunks_exact_mut(depth.max(1))) {
+        out.copy_from_slice(&a.data[row * a.row..][..depth]);
+        round(s, out);
     }
 }
 

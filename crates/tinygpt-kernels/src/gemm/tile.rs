@@ -1,6 +1,6 @@
 //! The register tile: a few rows by two vectors of C, and all of one block of k.
 
-use super::{Factors, Mat, Start};
+use super::{Mat, Packed, Start};
 use crate::simd::{Isa, Simd, dispatch};
 
 /// A multiple of every instruction set's rows of a tile.
@@ -66,8 +66,8 @@ pub(crate) enum Left<'a> {
 /// Where a column of tiles writes, `rows` x `cols` of a matrix in rows of `stride`, and what.
 #[derive(Clone, Copy)]
 pub(crate) struct Tile {
-    /// What lies in an element of the operands; their depths count these.
-    pub(crate) factors: Factors,
+    /// What the operands consist of; their depths count that.
+    pub(crate) packed: Packed,
     pub(crate) c: *mut f32,
     pub(crate) stride: usize,
     pub(crate) rows: usize,
@@ -142,13 +142,10 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
         // SAFETY: A holds rows r..r + rows (asserted above); `to` holds rows of `width` floats.
         unsafe {
             let from = from.as_ptr();
-            match out.factors {
-                Factors::F32 => {
-                    tile_of_rows::<S, false>(s, rows, to, stride, from, layout, panel, start);
-                }
-                Factors::Bf16 => {
-                    tile_of_rows::<S, true>(s, rows, to, stride, from, layout, panel, start);
-                }
+            if S::LEVEL.multiplies_pairs() && out.packed == Packed::Pairs {
+                tile_of_rows::<S, true>(s, rows, to, stride, from, layout, panel, start);
+            } else {
+                tile_of_rows::<S, false>(s, rows, to, stride, from, layout, panel, start);
             }
         }
         if narrow {

@@ -73,34 +73,6 @@ pub(super) unsafe fn transpose(
     }
 }
 
-/// The nearest bf16 of each lane in its high half; the low half is what rounding left. (As
-/// [`to_bf16`](crate::narrow::to_bf16): to even on a tie, and a NaN stays one.)
-#[inline(always)]
-fn round_high(x: __m256) -> __m256i {
-    unsafe {
-        let bits = _mm256_castps_si256(x);
-        let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
-        let up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
-        let rounded = _mm256_castsi256_ps(_mm256_add_epi32(bits, up));
-        let quiet = _mm256_or_ps(x, _mm256_castsi256_ps(_mm256_set1_epi32(0x40_0000)));
-        let nan = _mm256_cmp_ps::<_CMP_UNORD_Q>(x, x);
-        _mm256_castps_si256(_mm256_blendv_ps(rounded, quiet, nan))
-    }
-}
-
-/// The even lanes of 16 numbers, and the odd ones.
-#[inline(always)]
-fn even_and_odd(a: __m256, b: __m256) -> (__m256, __m256) {
-    unsafe {
-        let (even, odd) = (_mm256_shuffle_ps::<0x88>(a, b), _mm256_shuffle_ps::<0xDD>(a, b));
-        // Each half of the register was shuffled by itself.
-        let order = |x: __m256| {
-            _mm256_castsi256_ps(_mm256_permute4x64_epi64::<0xD8>(_mm256_castps_si256(x)))
-        };
-        (order(even), order(odd))
-    }
-}
-
 impl Simd for Avx2 {
     const LEVEL: Level = Level::Avx2;
     const LANES: usize = N;
@@ -216,24 +188,15 @@ impl Simd for Avx2 {
         unsafe { _mm256_blendv_ps(y, x, a) }
     }
     #[inline(always)]
-    fn pair(self, first: Self::F, second: Self::F) -> Self::F {
+    fn round_bf16(self, a: Self::F) -> Self::F {
         unsafe {
-            let (first, second) = (round_high(first), _mm256_srli_epi32::<16>(round_high(second)));
-            _mm256_castsi256_ps(_mm256_blend_epi16::<0b0101_0101>(first, second))
-        }
-    }
-    #[inline(always)]
-    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F {
-        let (even, odd) = even_and_odd(a, b);
-        self.pair(even, odd)
-    }
-    #[inline(always)]
-    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe {
-            let high = _mm256_castsi256_ps(_mm256_set1_epi32(0xFFFF_0000_u32 as i32));
-            let c = _mm256_fmadd_ps(_mm256_and_ps(a, high), _mm256_and_ps(b, high), c);
-            let second = |x: __m256| _mm256_slli_epi32::<16>(_mm256_castps_si256(x));
-            _mm256_fmadd_ps(_mm256_castsi256_ps(second(a)), _mm256_castsi256_ps(second(b)), c)
+            let bits = _mm256_castps_si256(a);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let up = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF));
+            let nearest = _mm256_castsi256_ps(_mm256_add_epi32(bits, up));
+            let quiet = _mm256_or_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x40_0000)));
+            let rounded = _mm256_blendv_ps(nearest, quiet, _mm256_cmp_ps::<_CMP_UNORD_Q>(a, a));
+            _mm256_and_ps(rounded, _mm256_castsi256_ps(_mm256_set1_epi32(!0xFFFF)))
         }
     }
     #[inline(always)]

@@ -36,23 +36,6 @@ fn first_lanes(n: usize) -> __mmask16 {
 
 /// Every odd lane.
 const ODD: __mmask16 = 0xAAAA;
-/// The low half of every lane.
-const LOW_HALVES: __mmask32 = 0x5555_5555;
-
-/// The nearest bf16 of each lane in its high half, as [`to_bf16`](crate::narrow::to_bf16); the low
-/// half is what rounding left.
-#[inline(always)]
-fn round_high(x: __m512) -> __m512i {
-    unsafe {
-        let bits = _mm512_castps_si512(x);
-        let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
-        let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
-        let nan = _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(x, x);
-        let rounded = _mm512_add_epi32(bits, up);
-        _mm512_mask_or_epi32(rounded, nan, bits, _mm512_set1_epi32(0x40_0000))
-    }
-}
-
 impl<const BF16: bool> Simd for Avx512<BF16> {
     const LEVEL: Level = if BF16 { Level::Avx512Bf16 } else { Level::Avx512 };
     const LANES: usize = N;
@@ -174,48 +157,45 @@ impl<const BF16: bool> Simd for Avx512<BF16> {
         unsafe { _mm512_mask_blend_ps(_mm512_movepi32_mask(_mm512_castps_si512(a)), y, x) }
     }
     #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        unsafe {
+            let bits = _mm512_castps_si512(a);
+            let odd = _mm512_and_si512(_mm512_srli_epi32::<16>(bits), _mm512_set1_epi32(1));
+            let up = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7FFF));
+            let (nearest, nan) =
+                (_mm512_add_epi32(bits, up), _mm512_cmp_ps_mask::<_CMP_UNORD_Q>(a, a));
+            let rounded = _mm512_mask_or_epi32(nearest, nan, bits, _mm512_set1_epi32(0x40_0000));
+            _mm512_castsi512_ps(_mm512_and_si512(rounded, _mm512_set1_epi32(!0xFFFF)))
+        }
+    }
+    #[inline(always)]
     fn pair(self, first: Self::F, second: Self::F) -> Self::F {
         /// Of the words of `second` and then `first`, one of each in turn.
         static IN_TURN: [u16; 32] = [
             0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27,
             12, 28, 13, 29, 14, 30, 15, 31,
         ];
+        assert!(BF16, "{}", super::NO_PAIRS);
         unsafe {
-            if BF16 {
-                let words = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(first, second));
-                let order = _mm512_loadu_si512(IN_TURN.as_ptr().cast());
-                return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, words));
-            }
-            let second = _mm512_srli_epi32::<16>(round_high(second));
-            let pairs = _mm512_mask_blend_epi16(LOW_HALVES, round_high(first), second);
-            _mm512_castsi512_ps(pairs)
+            let words = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(first, second));
+            let order = _mm512_loadu_si512(IN_TURN.as_ptr().cast());
+            _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, words))
         }
     }
     #[inline(always)]
     fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F {
+        assert!(BF16, "{}", super::NO_PAIRS);
         unsafe {
-            if BF16 {
-                let words = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(b, a));
-                return _mm512_castsi512_ps(_mm512_rol_epi32::<16>(words));
-            }
-            let even = _mm512_slli_epi32::<1>(self.count_from(0));
-            let odd = _mm512_or_si512(even, _mm512_set1_epi32(1));
-            self.pair(_mm512_permutex2var_ps(a, even, b), _mm512_permutex2var_ps(a, odd, b))
+            let words = transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(b, a));
+            _mm512_castsi512_ps(_mm512_rol_epi32::<16>(words))
         }
     }
     #[inline(always)]
     fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
-        unsafe {
-            if BF16 {
-                let words = |x| transmute::<__m512, __m512bh>(x);
-                // It begins with the high halves.
-                return _mm512_dpbf16_ps(c, words(a), words(b));
-            }
-            let high = _mm512_castsi512_ps(_mm512_set1_epi32(0xFFFF_0000_u32 as i32));
-            let c = _mm512_fmadd_ps(_mm512_and_ps(a, high), _mm512_and_ps(b, high), c);
-            let second = |x| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_castps_si512(x)));
-            _mm512_fmadd_ps(second(a), second(b), c)
-        }
+        assert!(BF16, "{}", super::NO_PAIRS);
+        let words = |x| unsafe { transmute::<__m512, __m512bh>(x) };
+        // It begins with the high halves.
+        unsafe { _mm512_dpbf16_ps(c, words(a), words(b)) }
     }
     #[inline(always)]
     fn sum(self, a: Self::F) -> f32 {

@@ -78,15 +78,27 @@ pub(crate) trait Simd: Copy {
     fn exp2_int(self, n: Self::F) -> Self::F;
     /// `a < 0 ? x : y`, lane by lane.
     fn select_negative(self, a: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// The nearest bf16 of each lane, as [`to_bf16`](crate::narrow::to_bf16).
+    fn round_bf16(self, a: Self::F) -> Self::F;
     /// Two bf16 to a lane, in the bits of an f32: the nearest to `first` in the high half, the
-    /// nearest to `second` in the low.
-    fn pair(self, first: Self::F, second: Self::F) -> Self::F;
+    /// nearest to `second` in the low. This and the next two only where
+    /// [`Level::multiplies_pairs`].
+    fn pair(self, first: Self::F, second: Self::F) -> Self::F {
+        _ = (first, second);
+        unreachable!("{NO_PAIRS}")
+    }
     /// The same of neighbours: of `2 LANES` numbers, `a` and then `b`, the first and the second,
     /// the third and the fourth, ...
-    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F;
+    fn pair_neighbours(self, a: Self::F, b: Self::F) -> Self::F {
+        _ = (a, b);
+        unreachable!("{NO_PAIRS}")
+    }
     /// `(c + a's first * b's first) + a's second * b's second`, each rounded as by
     /// [`mul_add`](Self::mul_add).
-    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    fn dot_pairs(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        _ = (a, b, c);
+        unreachable!("{NO_PAIRS}")
+    }
     /// The sum of all lanes, by halves.
     fn sum(self, a: Self::F) -> f32;
     /// The largest lane.
@@ -119,6 +131,22 @@ pub(crate) enum Level {
     Avx512,
     #[cfg(target_arch = "x86_64")]
     Avx512Bf16,
+}
+
+const NO_PAIRS: &str = "this instruction set multiplies rounded f32";
+
+impl Level {
+    /// Whether bf16 are multiplied two by two, and not as f32: where that is an instruction, and in
+    /// the portable set, so that every machine tests it.
+    pub(crate) const fn multiplies_pairs(self) -> bool {
+        match self {
+            Level::Portable => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx512Bf16 => true,
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::Avx512 => false,
+        }
+    }
 }
 
 impl Isa {

@@ -141,6 +141,10 @@ impl Simd for Portable {
         each(|i| if a[i].is_sign_negative() { x[i] } else { y[i] })
     }
     #[inline(always)]
+    fn round_bf16(self, a: Self::F) -> Self::F {
+        each(|i| from_bf16(to_bf16(a[i])))
+    }
+    #[inline(always)]
     fn pair(self, first: Self::F, second: Self::F) -> Self::F {
         each(|i| f32::from_bits(u32::from(to_bf16(first[i])) << 16 | u32::from(to_bf16(second[i]))))
     }

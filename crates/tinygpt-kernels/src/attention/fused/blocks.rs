@@ -1,7 +1,6 @@
 //! The products of attention, over blocks of queries: each leaves out what causality does.
 
-use crate::gemm::{Left, Mat, Start, Tile, column_of_tiles, pack_panels, width};
-use crate::narrow::Factors;
+use crate::gemm::{Left, Mat, Packed, Start, Tile, column_of_tiles, pack_panels, width};
 use crate::simd::Simd;
 use std::ops::Range;
 
@@ -64,7 +63,7 @@ unsafe fn multiply<S: Simd>(
         // SAFETY: the caller's promise, for these columns.
         unsafe {
             let (c, cols) = (c.add(first), width.min(cols - first));
-            let out = Tile { factors: Factors::F32, c, stride, rows, cols };
+            let out = Tile { packed: Packed::F32, c, stride, rows, cols };
             column_of_tiles(s, out, Left::InPlace(a), b, start);
         }
     }
