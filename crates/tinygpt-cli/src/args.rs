@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
-use tinygpt::{Cpu, Dtype, Isa, Precision, TokenizerKind};
+use tinygpt::tokenizer::{Bpe, Tokenizer, TokenizerKind};
+use tinygpt::{Cpu, Dtype, Isa, Precision};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
 /// `--flag=true`.
@@ -78,6 +79,8 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
         arg.value_name(key.choices.join("|"))
             .value_parser(PossibleValuesParser::new(key.choices))
             .hide_possible_values(true)
+    } else if !key.forms.is_empty() {
+        arg.value_name(key.forms)
     } else if matches!(default, "true" | "false") {
         // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a
         // TEXT.
@@ -159,14 +162,19 @@ pub fn threads() -> Arg {
 }
 
 /// The settings of a model that has no text yet, and whose vocabulary it got where it had none.
-pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Failure> {
+pub fn settled(layers: &Layers) -> Result<(Settings, Option<String>), Failure> {
     let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
     if settings.model.vocab_size != 0 {
         return Ok((settings, None));
     }
-    let (tokens, of) = match settings.run.tokenizer {
-        TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
-        TokenizerKind::Byte => (256, "bytes"),
+    let (tokens, of) = match &settings.run.tokenizer {
+        TokenizerKind::Char => (65, "Tiny Shakespeare's characters".into()),
+        TokenizerKind::Byte => (256, "bytes".into()),
+        TokenizerKind::Gpt2 => (Bpe::gpt2().tokens().len(), "GPT-2's tokens".into()),
+        TokenizerKind::Bpe(size) => (*size, format!("bpe:{size}")),
+        TokenizerKind::File(path) => {
+            (Tokenizer::read(path)?.vocab_size(), path.display().to_string())
+        }
     };
     settings.settle_vocab_size(tokens)?;
     Ok((settings, Some(of)))

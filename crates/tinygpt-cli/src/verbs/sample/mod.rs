@@ -147,7 +147,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let sampling = Sampling { vocab_size: model.tokenizer.vocab_size(), ..sampling };
     let ids = match matches.get_flag("skip-unknown") {
         true => model.tokenizer.encode_known(&prompt),
-        false => model.tokenizer.encode(&prompt, "the prompt").map_err(|error| {
+        false => model.tokenizer.encode_with_special(&prompt, "the prompt").map_err(|error| {
             let hint = "--skip-unknown leaves them out; a model of bytes knows every text";
             Failure::from(error).with_hint(hint)
         })?,

@@ -28,7 +28,7 @@ pub fn opening(begun: &mut Begun) -> String {
     let text = format!("{}: {} training, {val}", data.source, thousands(data.train.len()));
     let mut notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
     let train_tokens = data.train.len();
-    let tokenizer = format!("{:?}", data.tokenizer.kind()).to_lowercase();
+    let tokenizer = data.tokenizer.name();
 
     let gpt: &Gpt = trainer.gpt();
     let (c, total) = (gpt.config(), gpt.num_params());
@@ -176,9 +176,9 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         let tokens_per_byte =
             data.val.as_ref().map_or(1.0, |val| val.len() as f64 / data.val_bytes.max(1) as f64);
         let bits = loss as f64 / std::f64::consts::LN_2;
-        let per = match data.tokenizer.kind() {
-            tinygpt::TokenizerKind::Char => format!("{bits:.3} bits per character"),
-            tinygpt::TokenizerKind::Byte => format!("{:.3} bits per byte", bits * tokens_per_byte),
+        let per = match data.tokenizer {
+            tinygpt::Tokenizer::Char(_) => format!("{bits:.3} bits per character"),
+            _ => format!("{:.3} bits per byte", bits * tokens_per_byte),
         };
         let on = begun.trainer.config().evaluated_on();
         text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
