@@ -145,6 +145,12 @@ pub fn number_of<T: Copy + Send + Sync + 'static>(matches: &ArgMatches, name: &s
     *matches.get_one(name).expect("has a default")
 }
 
+/// The flag of one setting, for a verb that takes that one only.
+pub fn setting_called(name: &str) -> Arg {
+    let key = KEYS.iter().find(|key| key.name == name).expect("a key of the table");
+    Arg::new(key.name).long(key.name.replace('_', "-")).value_name(key.forms).help(key.help)
+}
+
 /// What a setting's flag says of itself, for a verb that takes that one only.
 fn help_of(name: &str) -> &'static str {
     KEYS.iter().find(|key| key.name == name).expect("a key of the table").help

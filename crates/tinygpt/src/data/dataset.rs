@@ -165,6 +165,14 @@ impl Dataset {
         Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
     }
 
+    /// A loss on the validation split, in nats a token, as bits per byte of the text: the same
+    /// measure whatever a token is. None without validation.
+    pub fn val_bits_per_byte(&self, loss: f32) -> Option<f32> {
+        let val = self.val.as_ref().filter(|_| self.val_bytes > 0)?;
+        let tokens_per_byte = val.len() as f64 / self.val_bytes as f64;
+        Some((f64::from(loss) / std::f64::consts::LN_2 * tokens_per_byte) as f32)
+    }
+
     /// Whether every split has a window of `block_size` tokens and the target after the last.
     ///
     /// # Errors

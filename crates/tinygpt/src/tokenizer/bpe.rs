@@ -69,6 +69,12 @@ impl Bpe {
         GPT_2.clone()
     }
 
+    /// Whether it is that one.
+    pub(super) fn is_gpt2(&self) -> bool {
+        // The length first: most need no look at every merge.
+        self.tokens.len() == 50_257 && *self == *Self::gpt2()
+    }
+
     /// The vocabulary of these parts, as `tokenizer.json` and GGUF files have them: `tokens` in the
     /// order of their ids and `merges` in their order, both in GPT-2's alphabet; `special` names
     /// those tokens that are not made of bytes.

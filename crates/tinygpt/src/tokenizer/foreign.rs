@@ -147,3 +147,139 @@ impl std::fmt::Debug for Foreign {
         write!(f, "Foreign({} tokens, special {:?})", self.size, self.special)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Tokenizer;
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// BERT's kind: words and, after `##`, their parts.
+    fn word_pieces() -> Value {
+        json!({
+            "version": "1.0",
+            "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0,
+                "direction": "Right"},
+            "padding": null,
+            "added_tokens": [{"id": 0, "content": "[SEP]", "single_word": false, "lstrip": false,
+                "rstrip": false, "normalized": false, "special": true}],
+            "normalizer": {"type": "Lowercase"},
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "post_processor": null,
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
+            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": {"[SEP]": 0, "[UNK]": 1, "the": 2, "cat": 3, "##s": 4, "sep": 5, "[": 6, "]": 7}},
+        })
+    }
+
+    /// Llama's kind: likely pieces, `▁` for a blank, bytes for what is unknown.
+    fn unigrams() -> Value {
+        json!({
+            "version": "1.0",
+            "added_tokens": [],
+            "normalizer": null,
+            "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
+                "split": true},
+            "post_processor": null,
+            "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
+            "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [
+                ["<unk>", 0.0], ["▁the", -1.0], ["▁cat", -2.0], ["▁", -3.0], ["s", -3.0],
+                ["<0xC3>", -9.0], ["<0xA9>", -9.0]]},
+        })
+    }
+
+    fn read(json: &Value) -> Tokenizer {
+        Tokenizer::from_json(&json.to_string()).unwrap()
+    }
+
+    #[test]
+    fn other_kinds_give_the_librarys_ids_and_text_and_their_file_as_it_was() {
+        let tokenizer = read(&word_pieces());
+        assert_eq!(
+            (tokenizer.name(), tokenizer.vocab_size(), tokenizer.start()),
+            ("foreign", 8, 0)
+        );
+        let ids = tokenizer.encode("The cats the CAT dog", "x").unwrap();
+        assert_eq!(ids, [2, 3, 4, 2, 3, 1], "in full, whatever the file says of its length");
+        assert_eq!(tokenizer.decode(&ids), "the cats the cat [UNK]");
+        assert_eq!(tokenizer.encode("[SEP]", "x").unwrap(), [6, 5, 7]);
+        assert_eq!(tokenizer.encode_with_special("the[SEP]", "x").unwrap(), [2, 0]);
+        assert_eq!(tokenizer.to_json(), word_pieces().to_string());
+        assert_eq!(Tokenizer::from_json(&tokenizer.to_json()).unwrap(), tokenizer);
+
+        let tokenizer = read(&unigrams());
+        let ids = tokenizer.encode("the cats é", "x").unwrap();
+        assert_eq!(ids, [1, 2, 4, 3, 5, 6]);
+        let mut decoder = tokenizer.decoder();
+        let pieces: Vec<String> = ids.iter().map(|&id| decoder.push(id)).collect();
+        assert_eq!(pieces[4..], ["", "é"], "a character comes whole");
+        assert_eq!(tokenizer.decode(&[1, 5]), "▁the\u{fffd}");
+        assert_eq!(tokenizer.decode(&[1, 99, u32::MAX]), "▁the\u{fffd}\u{fffd}");
+    }
+
+    #[test]
+    fn what_has_no_token_and_no_name_for_that_is_an_error() {
+        let mut nameless = word_pieces();
+        nameless["model"]["vocab"].as_object_mut().unwrap().remove("[UNK]");
+        let error = read(&nameless).encode("the dog", "my.txt").unwrap_err();
+        assert!(error.to_string().starts_with("my.txt has something"), "{error}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_after_the_same_lines_however_it_comes() {
+        let tokenizer = read(&word_pieces());
+        let text = "the cats the cat\n".repeat(3 * BLOCK / 17) + &"the ".repeat(BLOCK);
+        let whole = tokenizer.encode(&text, "x").unwrap();
+        assert_eq!(whole.len(), text.split_whitespace().count() + text.matches("cats").count());
+        let mut encoder = tokenizer.encoder(false);
+        let mut ids = Vec::new();
+        for part in text.as_bytes().chunks(777_777) {
+            assert!(encoder.push(std::str::from_utf8(part).unwrap(), &mut ids));
+        }
+        assert!(encoder.finish(&mut ids));
+        assert!(ids == whole, "other ids");
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_makes_the_reader_panic(
+            at in any::<prop::sample::Index>(), byte: u8, cut: bool, other: bool,
+        ) {
+            let json = if other { word_pieces() } else { unigrams() };
+            let mut bytes = json.to_string().into_bytes();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if cut {
+                bytes.remove(at);
+            }
+            if let Ok(tokenizer) = Tokenizer::from_json(&String::from_utf8_lossy(&bytes))
+                && let Ok(ids) = tokenizer.encode("the cats é", "x")
+            {
+                tokenizer.decode(&ids);
+            }
+        }
+
+        #[test]
+        fn no_value_makes_the_reader_panic(
+            pointer in "(/model|/normalizer|/pre_tokenizer|/decoder|/added_tokens/0|/post_processor)(/type|/vocab|/unk_id|/unk_token|/id|/content|/prefix|/replacement|/decoders)?",
+            value in prop_oneof![
+                Just(Value::Null), Just(json!(-1)), Just(json!(4_000_000_000u32)), Just(json!("")),
+                Just(json!([])), Just(json!({})), Just(json!("BPE")), Just(json!("Unigram")),
+                Just(json!([["", 0.0]])), Just(json!({"": 5})), Just(json!({"a": 4_000_000_000u32})),
+            ],
+            other: bool,
+        ) {
+            let mut json = if other { word_pieces() } else { unigrams() };
+            if let Some(place) = json.pointer_mut(&pointer) {
+                *place = value;
+            }
+            if let Ok(tokenizer) = Tokenizer::from_json(&json.to_string())
+                && let Ok(ids) = tokenizer.encode_with_special("the cats é", "x")
+            {
+                tokenizer.decode(&ids);
+            }
+        }
+    }
+}

@@ -48,13 +48,21 @@ impl TokenizerKind {
 }
 
 impl Tokenizer {
-    /// The tokenizer of a `tokenizer.json`, or of a folder that has one.
+    /// The tokenizer of a `tokenizer.json`, or of a folder that has one: a model's, a run's.
     ///
     /// # Errors
     /// A file that is missing, or that is no tokenizer.
     pub fn read(path: &Path) -> Result<Self> {
-        let inside = path.join("tokenizer.json");
-        let path = if path.is_dir() { inside.as_path() } else { path };
+        let mut places = ["tokenizer.json", "best/tokenizer.json", "last/tokenizer.json"]
+            .into_iter()
+            .map(|name| path.join(name));
+        let inside = match path.is_dir() {
+            true => places
+                .find(|file| file.is_file())
+                .ok_or_else(|| Error::data(path.display().to_string(), "has no tokenizer.json"))?,
+            false => path.into(),
+        };
+        let path = inside.as_path();
         let json = files::read_text(path, LONGEST_FILE)?;
         Self::from_json(&json).map_err(|error| match error {
             Error::Data { problem, hint, .. } => {

@@ -74,7 +74,7 @@ impl Tokenizer {
         match self {
             Tokenizer::Char(_) => "char",
             Tokenizer::Byte => "byte",
-            Tokenizer::Bpe(bpe) if **bpe == *Bpe::gpt2() => "gpt2",
+            Tokenizer::Bpe(bpe) if bpe.is_gpt2() => "gpt2",
             Tokenizer::Bpe(_) => "bpe",
             Tokenizer::Foreign(_) => "foreign",
         }
@@ -206,6 +206,18 @@ impl Tokenizer {
         let mut text: String = ids.iter().map(|&id| decoder.push(id)).collect();
         text += &decoder.finish();
         text
+    }
+
+    /// What the token stands for, which need not be whole characters; none if there is no such id.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        match self {
+            Tokenizer::Char(chars) => Some(chars.list().get(id as usize)?.to_string().into()),
+            Tokenizer::Byte => Some(vec![u8::try_from(id).ok()?]),
+            Tokenizer::Bpe(bpe) => Some(bpe.bytes(id)?.to_vec()),
+            Tokenizer::Foreign(foreign) => {
+                ((id as usize) < foreign.vocab_size()).then(|| self.decode(&[id]).into())
+            }
+        }
     }
 
     /// A decoder for ids that come one at a time.

@@ -10,7 +10,8 @@ use std::sync::LazyLock;
 /// GPT-2's expression, but for its `\s+(?!\S)`: blanks before a word leave their last one to it.
 /// [`end_of_piece`] does that, so that no look-ahead is needed, whose search is not linear.
 static PIECE: LazyLock<Regex> = LazyLock::new(|| {
-    Regex::new(r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+").expect("is valid")
+    let pattern = r"^(?:'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+)";
+    Regex::new(pattern).expect("is valid")
 });
 
 /// Bytes of the longest piece; a longer one is cut. Merging takes some hundred times the memory.
@@ -93,8 +94,9 @@ fn cut_plain<'t>(text: &'t str, end: bool, take: &mut dyn FnMut(Part<'t>)) -> us
 /// Where the piece ends that begins at `start`.
 fn end_of_piece(text: &str, start: usize, longest: usize) -> usize {
     let seen = boundary(text, start.saturating_add(longest).saturating_add(4));
-    let found = PIECE.find_at(&text[..seen], start).expect("every character is of some piece");
-    let mut end = found.end();
+    // Where a match begins is known, which spares the search half its work.
+    let found = PIECE.find(&text[start..seen]).expect("every character is of some piece");
+    let mut end = start + found.end();
     let mut chars = found.as_str().chars();
     if let Some(blank) = chars.next_back().filter(|c| c.is_whitespace())
         && chars.next().is_some()
