@@ -267,7 +267,8 @@ impl Writers {
     }
 }
 
-fn remove(path: &PathBuf) -> Result<()> {
+/// Removes a file, if it is there.
+pub(super) fn remove(path: &PathBuf) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::io("remove", path)(error))

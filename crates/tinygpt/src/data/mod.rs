@@ -23,6 +23,7 @@ mod token_writer;
 mod prepared;
 mod dataset;
 mod count;
+mod adopt;
 mod sampler;
 
 #[cfg(test)]

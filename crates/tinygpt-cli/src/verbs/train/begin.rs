@@ -116,7 +116,12 @@ fn read(
     if let Some(folder) = folder {
         signals.preparing(folder);
     }
-    let data = reading(text, |progress| Dataset::build(&input, options, folder, progress))?;
+    let data = reading(text, |progress| match (text, folder) {
+        ([prepared], Some(folder)) if Dataset::is_prepared(prepared) => {
+            Dataset::adopt(prepared, options, folder, progress)
+        }
+        _ => Dataset::build(&input, options, folder, progress),
+    })?;
     Ok((data, room))
 }
 

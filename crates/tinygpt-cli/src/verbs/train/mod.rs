@@ -46,7 +46,10 @@ pub fn arguments(command: Command) -> Command {
                 .value_name("TEXT")
                 .num_args(0..)
                 .value_parser(value_parser!(PathBuf))
-                .help("Files, a folder, or - for standard input [default: Tiny Shakespeare]"),
+                .help(
+                    "Files, a folder, or - for standard input [default: Tiny Shakespeare]; or a \
+                     folder with nanoGPT's train.bin and val.bin",
+                ),
         )
         .args(recipe())
         .arg(

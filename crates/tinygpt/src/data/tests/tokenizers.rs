@@ -129,3 +129,34 @@ proptest! {
         prop_assert_eq!(dataset.train_bytes + dataset.val_bytes, text.len() as u64);
     }
 }
+
+#[test]
+fn nanogpts_files_of_bare_ids_are_copied_and_checked() {
+    let bare = |ids: &[u16]| ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<_>>();
+    let (train, val) = (bare(&[15496, 995, 50256]), bare(&[995, 995]));
+    let folder = Folder::new(&[("d/train.bin", &*train), ("d/val.bin", &*val)]);
+    let (from, to) = (folder.path().join("d"), folder.path().join("to"));
+    let adopt = |options: &DataOptions| Dataset::adopt(&from, options, &to, &mut |_, _| ());
+    let gpt2s = DataOptions { tokenizer: TokenizerKind::Gpt2, ..DataOptions::default() };
+    assert!(Dataset::is_prepared(&from) && !Dataset::is_prepared(folder.path()));
+    let dataset = adopt(&gpt2s).unwrap();
+    assert_eq!(ids(&dataset.train), [15496, 995, 50256]);
+    assert_eq!((dataset.train_bytes, dataset.val_bytes), (24, 12));
+    assert_eq!(text_of(&dataset), "Hello world<|endoftext|> world world");
+    // What was copied is prepared too, and says what it is.
+    let again = Dataset::adopt(&to, &DataOptions::default(), &from.join("x"), &mut |_, _| ());
+    assert_eq!(text_of(&again.unwrap()), text_of(&dataset));
+
+    assert_has(
+        &failure(adopt(&DataOptions::default())),
+        &["no tokenizer.json", "--tokenizer gpt2"],
+    );
+    let bytes = DataOptions { tokenizer: TokenizerKind::Byte, ..DataOptions::default() };
+    assert_has(&failure(adopt(&bytes)), &["token id 15496 at offset 0 >= vocab_size 256"]);
+    fs::write(from.join("val.bin"), b"abc").unwrap();
+    assert_has(&failure(adopt(&gpt2s)), &["val.bin has 3 bytes"]);
+    fs::remove_file(from.join("val.bin")).unwrap();
+    assert_has(&failure(adopt(&gpt2s)), &["no val.bin", "val_fraction = 0"]);
+    let all = adopt(&of(TokenizerKind::Gpt2)).unwrap();
+    assert!(all.val.is_none());
+}
