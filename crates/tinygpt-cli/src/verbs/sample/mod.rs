@@ -28,7 +28,8 @@ again, and several texts (--num-samples) are written together, each as it would 
 first of eight is shown as it comes. `tinygpt eval --quantize int8` shows what that costs.
 
 The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
-line.
+line or, where its tokens have <|endoftext|>, a text. In a prompt that name means the token; --stop
+'<|endoftext|>' ends a text there.
 
 Examples:
   tinygpt sample --prompt \"ROMEO:\"
