@@ -1,17 +1,18 @@
-//! Puts Tiny Shakespeare, byte for byte, where `data/corpus.rs` embeds it.
+//! Puts Tiny Shakespeare and GPT-2's merges, byte for byte, where `data/corpus.rs` and
+//! `tokenizer/bpe.rs` embed them.
 //!
-//! The text comes with the package `femto-gpt`, a dependency for a platform that does not exist:
-//! cargo locks and downloads it but never compiles it. That copy lost the two blanks at the end of
-//! two lines; they are put back, and the result must have the hash of the text that nanoGPT
-//! trains on.
+//! Each comes with a package that is a dependency for a platform that does not exist: cargo locks
+//! and downloads it but never compiles it. `femto-gpt` carries the text, but its copy lost the two
+//! blanks at the end of two lines; they are put back. `tiktoken-rs` carries OpenAI's `vocab.bpe`.
+//! Both must have the hash of the original.
 
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
-const BYTES: usize = 1_115_394;
-const SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+const TEXT_SHA256: &str = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed";
+const MERGES_SHA256: &str = "1ce1664773c50f3e0cc8842619a93edc4624525b728b188a9e0be33b7726adc5";
 
 /// Lines, counted from 1, that end in two blanks in the original.
 const LINES_THAT_LOST_BLANKS: [usize; 2] = [2478, 2479];
@@ -23,22 +24,29 @@ fn main() -> Result<(), String> {
         // A path that does not exist would make cargo run this at every build.
         println!("cargo::rerun-if-changed={}", lock.display());
     }
+    let metadata = metadata()?;
+    let text = carried(&metadata, "femto-gpt", "dataset.txt")?;
+    put("tinyshakespeare.txt", &with_blanks(&text), TEXT_SHA256)?;
+    let merges = carried(&metadata, "tiktoken-rs", "assets/vocab.bpe")?;
+    put("gpt2_merges.txt", &merges, MERGES_SHA256)
+}
 
-    let source = package_folder("femto-gpt")?.join("dataset.txt");
-    let text = fs::read_to_string(&source)
-        .map_err(|error| format!("cannot read {}: {error}", source.display()))?;
-    let text = with_blanks(&text);
-    let hash: String = Sha256::digest(&text).iter().map(|byte| format!("{byte:02x}")).collect();
-    if text.len() != BYTES || hash != SHA256 {
+/// The text of a file of one of our dependencies.
+fn carried(metadata: &serde_json::Value, package: &str, file: &str) -> Result<String, String> {
+    let path = package_folder(metadata, package)?.join(file);
+    fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Writes a text that has the hash it must have.
+fn put(name: &str, text: &str, sha256: &str) -> Result<(), String> {
+    let hash: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+    if hash != sha256 {
         return Err(format!(
-            "{} is not Tiny Shakespeare: found {} bytes with sha256 {hash}, expected {BYTES} bytes \
-             with sha256 {SHA256}",
-            source.display(),
+            "{name} is not the original: found {} bytes with sha256 {hash}, expected {sha256}",
             text.len()
         ));
     }
-    let target = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"))
-        .join("tinyshakespeare.txt");
+    let target = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join(name);
     fs::write(&target, text).map_err(|error| format!("cannot write {}: {error}", target.display()))
 }
 
@@ -51,8 +59,8 @@ fn with_blanks(text: &str) -> String {
     text.split_inclusive('\n').enumerate().map(line_of).collect()
 }
 
-/// Where cargo keeps the sources of one of our dependencies.
-fn package_folder(name: &str) -> Result<PathBuf, String> {
+/// What cargo knows of our dependencies.
+fn metadata() -> Result<serde_json::Value, String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["metadata", "--format-version=1", "--locked"])
@@ -65,8 +73,11 @@ fn package_folder(name: &str) -> Result<PathBuf, String> {
             String::from_utf8_lossy(&output.stderr)
         ));
     }
-    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout)
-        .map_err(|error| format!("cargo metadata: {error}"))?;
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("cargo metadata: {error}"))
+}
+
+/// Where cargo keeps the sources of one of our dependencies.
+fn package_folder(metadata: &serde_json::Value, name: &str) -> Result<PathBuf, String> {
     let packages = metadata["packages"].as_array().map(Vec::as_slice).unwrap_or_default();
     let manifest = packages
         .iter()

@@ -7,7 +7,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use tinygpt::run::keys::{Group, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
-use tinygpt::{Cpu, Dtype, Isa, Precision, TokenizerKind};
+use tinygpt::tokenizer::{Bpe, Tokenizer, TokenizerKind};
+use tinygpt::{Cpu, Dtype, Isa, Precision};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
 /// `--flag=true`.
@@ -78,6 +79,8 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
         arg.value_name(key.choices.join("|"))
             .value_parser(PossibleValuesParser::new(key.choices))
             .hide_possible_values(true)
+    } else if !key.forms.is_empty() {
+        arg.value_name(key.forms)
     } else if matches!(default, "true" | "false") {
         // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a
         // TEXT.
@@ -142,6 +145,12 @@ pub fn number_of<T: Copy + Send + Sync + 'static>(matches: &ArgMatches, name: &s
     *matches.get_one(name).expect("has a default")
 }
 
+/// The flag of one setting, for a verb that takes that one only.
+pub fn setting_called(name: &str) -> Arg {
+    let key = KEYS.iter().find(|key| key.name == name).expect("a key of the table");
+    Arg::new(key.name).long(key.name.replace('_', "-")).value_name(key.forms).help(key.help)
+}
+
 /// What a setting's flag says of itself, for a verb that takes that one only.
 fn help_of(name: &str) -> &'static str {
     KEYS.iter().find(|key| key.name == name).expect("a key of the table").help
@@ -159,14 +168,19 @@ pub fn threads() -> Arg {
 }
 
 /// The settings of a model that has no text yet, and whose vocabulary it got where it had none.
-pub fn settled(layers: &Layers) -> Result<(Settings, Option<&'static str>), Failure> {
+pub fn settled(layers: &Layers) -> Result<(Settings, Option<String>), Failure> {
     let mut settings = Settings::resolve(layers).map_err(|e| Failure::from(e).into_usage())?;
     if settings.model.vocab_size != 0 {
         return Ok((settings, None));
     }
-    let (tokens, of) = match settings.run.tokenizer {
-        TokenizerKind::Char => (65, "Tiny Shakespeare's characters"),
-        TokenizerKind::Byte => (256, "bytes"),
+    let (tokens, of) = match &settings.run.tokenizer {
+        TokenizerKind::Char => (65, "Tiny Shakespeare's characters".into()),
+        TokenizerKind::Byte => (256, "bytes".into()),
+        TokenizerKind::Gpt2 => (Bpe::gpt2().tokens().len(), "GPT-2's tokens".into()),
+        TokenizerKind::Bpe(size) => (*size, format!("bpe:{size}")),
+        TokenizerKind::File(path) => {
+            (Tokenizer::read(path)?.vocab_size(), path.display().to_string())
+        }
     };
     settings.settle_vocab_size(tokens)?;
     Ok((settings, Some(of)))

@@ -21,7 +21,7 @@ use clap::{ArgMatches, Command};
 use failure::Failure;
 use out::Out;
 use std::process::ExitCode;
-use verbs::{bench, check, completions, eval, info, sample, train};
+use verbs::{bench, check, completions, eval, info, sample, tokenize, train};
 
 /// Name, purpose, arguments, action.
 type Verb =
@@ -34,6 +34,12 @@ const VERBS: &[Verb] = &[
     ("train", "Train a model on a text, and resume", train::arguments, train::run),
     ("sample", "Write text with a trained model", sample::arguments, sample::run),
     ("eval", "Measure a trained model on its text", eval::arguments, eval::run),
+    (
+        "tokenize",
+        "Show a text's tokens, count or write a file's",
+        tokenize::arguments,
+        tokenize::run,
+    ),
     ("info", "Every shape, count and byte of a model", info::arguments, info::run),
     ("check", "Test the facts a GPT stands on, on your machine", check::arguments, check::run),
     ("bench", "Measure how fast it is on your machine", bench::arguments, bench::run),

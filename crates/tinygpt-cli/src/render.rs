@@ -153,7 +153,7 @@ fn step_line(step: &StepReport) -> String {
 }
 
 fn evaluation_line(evaluation: &Evaluation) -> String {
-    let Evaluation { iter, train_loss, val_loss, best } = evaluation;
+    let Evaluation { iter, train_loss, val_loss, best, .. } = evaluation;
     let val = match val_loss {
         Some(loss) if *best => format!("val loss {loss:.4}, the best so far"),
         Some(loss) => format!("val loss {loss:.4}"),
@@ -185,8 +185,9 @@ mod tests {
         };
         assert!(step_line(&step).starts_with("iter 10: loss 3.2439, time 123.45ms, 6,213 tok/s, "));
         assert_eq!(live_message(&step, Some(2.0)), "loss 3.2439  val 2.0000  6,213 tok/s");
-        let mut evaluation =
-            Evaluation { iter: 250, train_loss: 1.9, val_loss: Some(2.0), best: false };
+        let (iter, train_loss, val_loss) = (250, 1.9, Some(2.0));
+        let (val_bits_per_byte, best) = (Some(2.885), false);
+        let mut evaluation = Evaluation { iter, train_loss, val_loss, val_bits_per_byte, best };
         assert_eq!(evaluation_line(&evaluation), "step 250: train loss 1.9000, val loss 2.0000\n");
         evaluation.val_loss = None;
         assert!(!evaluation_line(&evaluation).contains("NaN"));

@@ -76,7 +76,7 @@ fn misspelt_flags_verbs_and_values_are_told_the_nearest() {
         (&["train", "--learning-rte=1e-3"], "--learning-rate"),
         (&["sample", "--temperture", "1"], "--temperature"),
         (&["trian"], "train"),
-        (&["train", "--tokenizer", "chr"], "char"),
+        (&["train", "--tokenizer", "chr"], "`char`"),
         (&["train", "--preset", "quik"], "quick"),
         (&["info", "shakespere-char"], "shakespeare-char"),
     ] {

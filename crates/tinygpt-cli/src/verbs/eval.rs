@@ -15,7 +15,7 @@ use tinygpt::files::quoted;
 use tinygpt::run::{data_options, dataset, folder::RUNS, thousands};
 use tinygpt::train::exact_loss;
 use tinygpt::{DataOptions, Dataset, Error, Input, Layers, Precision, Run, Settings};
-use tinygpt::{TokenizerKind, Tokens};
+use tinygpt::{Tokenizer, Tokens};
 
 const HELP: &str = "\
 The loss is the mean of -ln p(next token) over every token but the first, seen in windows of
@@ -163,9 +163,9 @@ fn measured(
         thousands(n),
         format!("{loss:.4}"),
         format!("{:.3}", loss.exp()),
-        match model.tokenizer.kind() {
-            TokenizerKind::Char => format!("{bits:.4}"),
-            TokenizerKind::Byte => "-".into(),
+        match model.tokenizer {
+            Tokenizer::Char(_) => format!("{bits:.4}"),
+            _ => "-".into(),
         },
         format!("{:.4}", bits * n as f64 / bytes as f64),
         format!("{seconds:.1}"),

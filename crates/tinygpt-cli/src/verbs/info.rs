@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use tinygpt::checkpoint::{self, Progress};
 use tinygpt::run::{folder::RUNS, keys, read::PRESETS, thousands};
-use tinygpt::{GptConfig, Layers, Run, TokenizerKind, TrainConfig};
+use tinygpt::{GptConfig, Layers, Run, TrainConfig};
 
 const HELP: &str = "\
 Read the page from top to bottom and you have followed a token through the model: the parameters
@@ -157,9 +157,10 @@ fn tokenizer_of(path: &Path) -> String {
     match checkpoint::read_tokenizer(path) {
         Err(error) => format!("damaged: {error}"),
         Ok(None) => "none".into(),
-        Ok(Some(tokenizer)) => match tokenizer.kind() {
-            TokenizerKind::Char => format!("{} characters", tokenizer.vocab_size()),
-            TokenizerKind::Byte => "bytes".into(),
+        Ok(Some(tokenizer)) => match (tokenizer.name(), tokenizer.vocab_size()) {
+            ("char", size) => format!("{size} characters"),
+            ("byte", _) => "bytes".into(),
+            (name, size) => format!("{name}, {} tokens", thousands(size)),
         },
     }
 }

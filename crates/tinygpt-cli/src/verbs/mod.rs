@@ -6,4 +6,5 @@ pub mod completions;
 pub mod eval;
 pub mod info;
 pub mod sample;
+pub mod tokenize;
 pub mod train;

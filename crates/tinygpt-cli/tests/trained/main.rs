@@ -3,6 +3,7 @@
 mod eval;
 mod info;
 mod sample;
+mod tokens;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -1,13 +1,13 @@
 //! A text made ready for training: its tokens, split, with the tokenizer they belong to.
 
 use super::corpus::{Corpus, Input};
-use super::reader::{Damage, Newline};
+use super::prepared::Prepared;
+use super::reader::Newline;
 use super::split::{Cutter, Split};
 use super::token_writer::{TokenWriter, put, sibling};
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
-use crate::files;
-use crate::tokenizer::{self, Census, Tokenizer, TokenizerKind};
+use crate::tokenizer::{Census, Tokenizer, TokenizerKind, no_tokens};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -30,6 +30,8 @@ pub struct DataOptions {
     pub newline: Newline,
     /// Replace what is not UTF-8 by U+FFFD instead of failing.
     pub lossy: bool,
+    /// The name of a special token in the text means that token.
+    pub allow_special: bool,
     /// Whence the blocks of a shuffled split come.
     pub seed: u64,
 }
@@ -43,6 +45,7 @@ impl Default for DataOptions {
             split: Split::Contiguous,
             newline: Newline::Keep,
             lossy: false,
+            allow_special: false,
             seed: 1337,
         }
     }
@@ -80,10 +83,6 @@ pub struct Dataset {
     pub notices: Vec<String>,
 }
 
-/// Vocabularies above this, or above this share of the tokens, are seldom meant.
-const LARGE_VOCABULARY: usize = 10_000;
-const LARGE_SHARE: f64 = 0.05;
-
 impl Dataset {
     /// Reads a text and makes its tokens: in the folder `dir` (created if missing), as `train.bin`,
     /// `val.bin` and `tokenizer.json`, or in memory. `progress(done, total)` counts bytes; every
@@ -103,26 +102,12 @@ impl Dataset {
         if let Some(dir) = dir {
             fs::create_dir_all(dir).map_err(Error::io("create", dir))?;
         }
-        let kind = options.vocabulary.as_ref().map_or(options.tokenizer, Tokenizer::kind);
-        let damage = match kind {
-            _ if options.lossy => Damage::Replace,
-            TokenizerKind::Byte => Damage::Keep,
-            TokenizerKind::Char => Damage::Refuse,
-        };
-        let corpus = Corpus::open(input, options.newline, damage, dir)?;
-        let total = 2 * corpus.bytes();
-
-        let mut census = Census::default();
-        let mut count = |source, piece: &[u8]| {
-            // Like the split, for which what is no character is one.
-            census.push(source, &String::from_utf8_lossy(piece));
-            Ok(())
-        };
-        let mut notices = corpus.read(&mut count, &mut |done| progress(done, total))?;
-        if census.total() == 0 {
-            return Err(Error::data(corpus.name(), "is empty: there is nothing to learn from"));
-        }
-        let tokenizer = tokenizer_for(options, &census, &corpus, &mut notices)?;
+        let mut half = 0;
+        let prepared = Prepared::read(input, options, dir, &mut |done, total| {
+            half = total;
+            progress(done, 2 * total);
+        })?;
+        let Prepared { corpus, census, tokenizer, notices } = prepared;
 
         let writer = |name: &str| TokenWriter::new(dir.map(|dir| dir.join(name)), &tokenizer);
         let mut writers = Writers {
@@ -130,7 +115,7 @@ impl Dataset {
             val: (options.val_fraction > 0.0).then(|| writer("val.bin")).transpose()?,
         };
         writers.write(&corpus, options, &census, &tokenizer, &mut |done| {
-            progress(total / 2 + done, total);
+            progress(half + done, 2 * half);
         })?;
         let Writers { train, val } = writers;
         if let Some(dir) = dir {
@@ -168,13 +153,7 @@ impl Dataset {
         if !path.exists() {
             return Err(missing("tokenizer.json"));
         }
-        let json = files::read_text(&path, tokenizer::LONGEST_FILE)?;
-        let tokenizer = Tokenizer::from_json(&json).map_err(|error| match error {
-            Error::Data { problem, hint, .. } => {
-                Error::Data { source_name: path.display().to_string(), problem, hint }
-            }
-            other => other,
-        })?;
+        let tokenizer = Tokenizer::read(&path)?;
         let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
             let path = read(name);
             path.exists().then(|| Tokens::open(&path, &tokenizer)).transpose()
@@ -184,6 +163,14 @@ impl Dataset {
         let val_bytes = val_bytes.unwrap_or(0);
         let (options, notices) = (DataOptions::default(), Vec::new());
         Ok(Self { train, val, train_bytes, val_bytes, tokenizer, source, options, notices })
+    }
+
+    /// A loss on the validation split, in nats a token, as bits per byte of the text: the same
+    /// measure whatever a token is. None without validation.
+    pub fn val_bits_per_byte(&self, loss: f32) -> Option<f32> {
+        let val = self.val.as_ref().filter(|_| self.val_bytes > 0)?;
+        let tokens_per_byte = val.len() as f64 / self.val_bytes as f64;
+        Some((f64::from(loss) / std::f64::consts::LN_2 * tokens_per_byte) as f32)
     }
 
     /// Whether every split has a window of `block_size` tokens and the target after the last.
@@ -224,41 +211,19 @@ impl Dataset {
     }
 }
 
-/// The given vocabulary, which must know every character, or one made of them.
-fn tokenizer_for(
-    options: &DataOptions,
-    census: &Census,
-    corpus: &Corpus,
-    notices: &mut Vec<String>,
-) -> Result<Tokenizer> {
-    let tokenizer = match (&options.vocabulary, options.tokenizer) {
-        (Some(tokenizer), _) => {
-            return match tokenizer.unknown(census, &corpus.names()) {
-                Some(error) => Err(error),
-                None => Ok(tokenizer.clone()),
-            };
-        }
-        (None, TokenizerKind::Char) => Tokenizer::from_chars(census.chars().map(|(c, _)| c)),
-        (None, TokenizerKind::Byte) => return Ok(Tokenizer::Byte),
-    };
-    let size = tokenizer.vocab_size();
-    if size > LARGE_VOCABULARY || size as f64 > LARGE_SHARE * census.total() as f64 {
-        notices.push(format!(
-            "{}: {size} different characters in a text of {}: each is seen seldom; byte tokens \
-             need a vocabulary of 256",
-            corpus.name(),
-            census.total()
-        ));
-    }
-    Ok(tokenizer)
-}
-
 struct Writers {
     train: TokenWriter,
     val: Option<TokenWriter>,
 }
 
 impl Writers {
+    fn of(&mut self, validates: bool) -> &mut TokenWriter {
+        match &mut self.val {
+            Some(val) if validates => val,
+            _ => &mut self.train,
+        }
+    }
+
     /// The second reading: every piece of the text to the tokens of its split.
     fn write(
         &mut self,
@@ -275,25 +240,35 @@ impl Writers {
             Some(_) => options.split.borders(census.total(), options.val_fraction, options.seed),
         };
         let (mut cutter, mut ids) = (Cutter::new(borders), Vec::new());
+        let mut encoder = tokenizer.encoder(options.allow_special);
+        let mut part_validates = false;
         let mut write = |_, piece: &[u8]| {
             cutter.cut(piece, |validates, part| {
-                let writer = match &mut self.val {
-                    Some(val) if validates => val,
-                    _ => &mut self.train,
-                };
+                if validates != part_validates {
+                    // No token lies on both sides of a border.
+                    self.of(part_validates).finish_part(&mut encoder, &mut ids)?;
+                    part_validates = validates;
+                }
                 ids.clear();
-                match tokenizer.encode_bytes_into(part, &mut ids) {
-                    true => writer.push(&ids, part.len()),
+                match encoder.push_bytes(part, &mut ids) {
+                    true => self.of(validates).push(&ids, part.len()),
+                    false if matches!(tokenizer, Tokenizer::Foreign(_)) => {
+                        Err(no_tokens(&corpus.name()))
+                    }
                     false => Err(changed()),
                 }
             })
         };
         corpus.read(&mut write, progress)?;
-        if cutter.at != census.total() { Err(changed()) } else { Ok(()) }
+        if cutter.at != census.total() {
+            return Err(changed());
+        }
+        self.of(part_validates).finish_part(&mut encoder, &mut ids)
     }
 }
 
-fn remove(path: &PathBuf) -> Result<()> {
+/// Removes a file, if it is there.
+pub(super) fn remove(path: &PathBuf) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             Err(Error::io("remove", path)(error))

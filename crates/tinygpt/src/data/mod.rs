@@ -20,13 +20,17 @@ mod split;
 mod token_file;
 mod tokens;
 mod token_writer;
+mod prepared;
 mod dataset;
+mod count;
+mod adopt;
 mod sampler;
 
 #[cfg(test)]
 mod tests;
 
 pub use corpus::Input;
+pub use count::Count;
 pub use dataset::{DataOptions, Dataset};
 pub use reader::Newline;
 pub use sampler::{WindowStream, fill, walk, window_start};

@@ -5,7 +5,7 @@
 use super::token_file::{HEADER, Header, append_ids};
 use super::tokens::{Store, Tokens};
 use crate::error::{Error, Result};
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{Encoder, Tokenizer, no_tokens};
 use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
@@ -51,6 +51,15 @@ impl TokenWriter {
             }
         }
         Ok(())
+    }
+
+    /// Appends what the encoder held back of a text that ends here.
+    pub fn finish_part(&mut self, encoder: &mut Encoder, ids: &mut Vec<u32>) -> Result<()> {
+        ids.clear();
+        if !encoder.finish(ids) {
+            return Err(no_tokens("the text"));
+        }
+        self.push(ids, 0)
     }
 
     /// The finished tokens, the file in its place, and how many bytes of text they stand for.

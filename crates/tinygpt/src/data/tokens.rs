@@ -53,7 +53,7 @@ impl Tokens {
         if !header.starts_with(&MAGIC) {
             return Err(wrong("is not a TinyGPT token file: it has no such header".into())
                 .with_hint(
-                    "a file of bare ids from elsewhere cannot be used; start from the text",
+                    "bare ids from elsewhere are read with their folder: tinygpt train FOLDER",
                 ));
         }
         let Ok(header) = <[u8; HEADER]>::try_from(header) else {
@@ -152,7 +152,7 @@ impl Tokens {
     }
 }
 
-fn check_ids(ids: &[u32], start: usize, vocab_size: usize, name: &str) -> Result<()> {
+pub(super) fn check_ids(ids: &[u32], start: usize, vocab_size: usize, name: &str) -> Result<()> {
     match ids.iter().position(|&id| id as usize >= vocab_size) {
         None => Ok(()),
         Some(at) => Err(Error::data(

@@ -311,7 +311,8 @@ mod tests {
     }
 
     fn evaluation(iter: u64, train_loss: f32, val_loss: Option<f32>) -> Record {
-        Record::Evaluation(Evaluation { iter, train_loss, val_loss, best: false })
+        let (val_bits_per_byte, best) = (None, false);
+        Record::Evaluation(Evaluation { iter, train_loss, val_loss, val_bits_per_byte, best })
     }
 
     /// A step, its loss, and perhaps its validation loss.

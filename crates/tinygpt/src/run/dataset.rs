@@ -80,12 +80,13 @@ fn made_anew(
 /// How the settings say that a text becomes tokens.
 pub fn data_options(settings: &Settings) -> DataOptions {
     DataOptions {
-        tokenizer: settings.run.tokenizer,
+        tokenizer: settings.run.tokenizer.clone(),
         vocabulary: None,
         val_fraction: settings.run.val_fraction,
         split: settings.run.split,
         newline: settings.run.newline,
         lossy: settings.run.lossy,
+        allow_special: settings.run.allow_special,
         seed: settings.train.seed,
     }
 }

@@ -53,6 +53,8 @@ pub struct Key {
     pub help: &'static str,
     /// The only values allowed, when they are few.
     pub choices: &'static [&'static str],
+    /// What a value looks like, where its type does not say.
+    pub forms: &'static str,
 }
 
 impl Key {
@@ -63,7 +65,7 @@ impl Key {
 }
 
 const fn row(group: Group, name: &'static str, help: &'static str) -> Key {
-    Key { name, group, help, choices: &[] }
+    Key { name, group, help, choices: &[], forms: "" }
 }
 
 const fn choice(
@@ -72,7 +74,7 @@ const fn choice(
     choices: &'static [&'static str],
     help: &'static str,
 ) -> Key {
-    Key { name, group, help, choices }
+    Key { name, group, help, choices, forms: "" }
 }
 
 use Group::{Data, Evaluation, Model, Run, Training};
@@ -123,7 +125,15 @@ pub const KEYS: &[Key] = &[
     row(Evaluation, "log_interval", "Steps between log lines; 0 is silent between evaluations"),
     row(Evaluation, "patience", "Stop after so many evaluations without progress; 0 never"),
     row(Evaluation, "sample_tokens", "Tokens the model writes at an evaluation; 0 writes none"),
-    choice(Data, "tokenizer", &["char", "byte"], "A token is a character of the text, or a byte"),
+    Key {
+        forms: "char|byte|gpt2|bpe:SIZE|FILE",
+        ..row(
+            Data,
+            "tokenizer",
+            "A token is a character of the text, a byte, one of GPT-2's 50,257, one of SIZE learned \
+             from the text, or as a tokenizer.json says",
+        )
+    },
     row(Data, "val_fraction", "Share of the text kept for validation, in [0, 1)"),
     choice(
         Data,
@@ -138,6 +148,7 @@ pub const KEYS: &[Key] = &[
         "Keep \\r\\n as two characters, or make it \\n",
     ),
     row(Data, "lossy", "Replace bytes that are not UTF-8 instead of refusing them"),
+    row(Data, "allow_special", "Make <|endoftext|> in the text one token, not ordinary text"),
     row(Run, "seed", "Whence every random number of the run comes"),
     row(
         Run,

@@ -137,7 +137,8 @@ mod tests {
     }
 
     fn evaluation(iter: u64, val_loss: Option<f32>) -> Evaluation {
-        Evaluation { iter, train_loss: 4.1, val_loss, best: val_loss.is_some() }
+        let (train_loss, val_bits_per_byte) = (4.1, val_loss.map(|loss| loss * 1.4));
+        Evaluation { iter, train_loss, val_loss, val_bits_per_byte, best: val_loss.is_some() }
     }
 
     /// What a run writes in those steps if it evaluates before every second one. One that resumes

@@ -8,6 +8,7 @@ use super::values::default_table;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
 use crate::files;
+use crate::tokenizer::TokenizerKind;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use toml::{Spanned, Value};
@@ -154,6 +155,12 @@ fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value>
         (Value::Boolean(_), Value::Boolean(_)) | (Value::Float(_), Value::Float(_)) => {
             return Ok(found);
         }
+        (_, Value::String(text)) if key.name == "tokenizer" => {
+            match TokenizerKind::try_from(text.clone()) {
+                Ok(kind) => return Ok(kind.to_string().into()),
+                Err(expected) => expected.trim_start_matches("must be ").to_owned(),
+            }
+        }
         (Value::Boolean(_), Value::Integer(n @ (0 | 1))) => return Ok((*n == 1).into()),
         (Value::Boolean(_), Value::String(text)) if matches!(&**text, "true" | "True" | "1") => {
             return Ok(true.into());
@@ -186,7 +193,9 @@ fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value>
 fn wrong(key: &'static str, found: &Value, expected: &str, place: Option<&str>) -> Error {
     let place = place.map_or(String::new(), |place| format!(" ({place})"));
     let error = Error::config(key, show(found), format!("must be {expected}{place}"));
-    let choices = keys::find(key).map_or(&[][..], |key| key.choices).iter().copied();
+    let choices = keys::find(key).into_iter().flat_map(|key| {
+        key.choices.iter().copied().chain(key.forms.split('|').filter(|form| !form.is_empty()))
+    });
     match found.as_str().and_then(|text| keys::nearest(text, choices)) {
         Some(near) => error.with_hint(format!("did you mean `{near}`?")),
         None => error,

@@ -20,6 +20,8 @@ pub struct RunSettings {
     pub newline: Newline,
     /// Replace bytes that are not UTF-8 instead of refusing them.
     pub lossy: bool,
+    /// The name of a special token in the text means that token.
+    pub allow_special: bool,
     /// Threads; 0 takes as many as the process may use.
     pub threads: usize,
     /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
@@ -36,6 +38,7 @@ impl Default for RunSettings {
             split: Split::Contiguous,
             newline: Newline::Keep,
             lossy: false,
+            allow_special: false,
             threads: 0,
             sample_tokens: 200,
             out_dir: String::new(),

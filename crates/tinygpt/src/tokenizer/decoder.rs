@@ -4,6 +4,7 @@
 //! complete, or until it is certain that it never will be. Only then does it become U+FFFD.
 
 use super::Tokenizer;
+use super::foreign::Window;
 
 /// Turns ids into text as they come. The pieces joined are what [`Tokenizer::decode`] gives.
 #[derive(Clone, Debug)]
@@ -11,11 +12,13 @@ pub struct Decoder<'a> {
     tokenizer: &'a Tokenizer,
     /// Bytes that begin a character but do not end it: at most three between calls.
     held: Vec<u8>,
+    /// The same of a tokenizer of the library's.
+    window: Window,
 }
 
 impl<'a> Decoder<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer) -> Self {
-        Self { tokenizer, held: Vec::new() }
+        Self { tokenizer, held: Vec::new(), window: Window::default() }
     }
 
     /// Takes one id; gives the text that is now certain, often one character, sometimes nothing.
@@ -25,19 +28,30 @@ impl<'a> Decoder<'a> {
                 let c = chars.list().get(id as usize).copied();
                 c.unwrap_or(char::REPLACEMENT_CHARACTER).into()
             }
-            Tokenizer::Byte => match u8::try_from(id) {
-                Ok(byte) => {
-                    self.held.push(byte);
-                    self.certain_text()
-                }
-                Err(_) => self.finish() + "\u{fffd}",
-            },
+            Tokenizer::Byte => self.push_bytes(u8::try_from(id).ok().as_slice()),
+            Tokenizer::Bpe(bpe) => self.push_bytes(bpe.bytes(id).unwrap_or_default()),
+            Tokenizer::Foreign(foreign) if (id as usize) < foreign.vocab_size() => {
+                self.window.push(foreign, id)
+            }
+            Tokenizer::Foreign(_) => self.finish() + "\u{fffd}",
         }
     }
 
     /// The text of what was held back: U+FFFD if a character was cut short, else nothing.
     pub fn finish(&mut self) -> String {
-        String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned()
+        match self.tokenizer {
+            Tokenizer::Foreign(foreign) => self.window.finish(foreign),
+            _ => String::from_utf8_lossy(&std::mem::take(&mut self.held)).into_owned(),
+        }
+    }
+
+    /// None is an unknown id.
+    fn push_bytes(&mut self, bytes: &[u8]) -> String {
+        if bytes.is_empty() {
+            return self.finish() + "\u{fffd}";
+        }
+        self.held.extend(bytes);
+        self.certain_text()
     }
 
     fn certain_text(&mut self) -> String {

@@ -1,28 +1,30 @@
-//! Hugging Face's `tokenizer.json`: the two layouts that say exactly what our tokenizers do.
+//! Hugging Face's `tokenizer.json`: the layouts that say exactly what our tokenizers do.
 //!
 //! - Characters: a `WordLevel` model behind a `Split` that isolates every character, the decoder
 //!   `Fuse` joins them again. `WordLevel` demands the name of a token for unknown words. `<unk>` is
 //!   longer than a character, so it cannot be one of the vocabulary, and it has no id: there an
 //!   unknown character is an error as it is here, and the vocabulary keeps its size.
-//! - Bytes: a byte-level `BPE` without merges. GPT-2 writes bytes as printable characters: a
-//!   visible Latin-1 character stands for its own code, the 68 others are U+0100 and up, in order.
+//! - Bytes: a byte-level `BPE` without merges.
+//! - Runs of bytes: a byte-level `BPE` behind GPT-2's cut into pieces, as GPT-2's own file has it.
 //!
-//! Every other tokenizer is refused with a word about what it is.
+//! Every other is left to the library, and written as it was read.
 
-use super::{Chars, Tokenizer};
+use super::bpe::{ALPHABET, Bpe};
+use super::{Chars, Foreign, Tokenizer};
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const UNKNOWN: &str = "<unk>";
-const EXPECTED: &str = "expected single characters (WordLevel, Split into characters, Fuse) or the \
-                        256 bytes (ByteLevel BPE without merges)";
+const EXPECTED: &str = "expected single characters (WordLevel, Split into characters, Fuse) or a \
+                        byte-level BPE as GPT-2 has it (BPE, ByteLevel, ByteLevel)";
 
 pub(super) fn write(tokenizer: &Tokenizer) -> String {
     let (model, pre_tokenizer, decoder) = match tokenizer {
         Tokenizer::Char(chars) => (
             json!({
                 "type": "WordLevel",
-                "vocab": vocab(chars.list().iter().copied()),
+                "vocab": vocab(chars.list()),
                 "unk_token": UNKNOWN,
             }),
             json!({
@@ -33,27 +35,34 @@ pub(super) fn write(tokenizer: &Tokenizer) -> String {
             }),
             json!({ "type": "Fuse" }),
         ),
-        Tokenizer::Byte => (
-            json!({
-                "type": "BPE",
-                "dropout": null,
-                "unk_token": null,
-                "continuing_subword_prefix": null,
-                "end_of_word_suffix": null,
-                "fuse_unk": false,
-                "byte_fallback": false,
-                "vocab": vocab(byte_alphabet()),
-                "merges": [],
-            }),
-            byte_level(),
-            byte_level(),
-        ),
+        // Splitting into pieces would change nothing: there are no merges to keep apart.
+        Tokenizer::Byte => {
+            (merging(vocab(*ALPHABET), json!([])), byte_level(false), byte_level(false))
+        }
+        Tokenizer::Bpe(bpe) => {
+            let merges = bpe.merges().iter().map(|(a, b)| format!("{a} {b}"));
+            let model = merging(vocab(bpe.tokens()), merges.collect());
+            (model, byte_level(true), byte_level(true))
+        }
+        Tokenizer::Foreign(foreign) => return foreign.json().into(),
     };
+    let added = tokenizer.special().iter().map(|(name, id)| {
+        json!({
+            "id": id,
+            "content": name,
+            "single_word": false,
+            "lstrip": false,
+            "rstrip": false,
+            "normalized": false,
+            "special": true,
+        })
+    });
+    let added: Value = added.collect();
     let whole = json!({
         "version": "1.0",
         "truncation": null,
         "padding": null,
-        "added_tokens": [],
+        "added_tokens": added,
         "normalizer": null,
         "pre_tokenizer": pre_tokenizer,
         "post_processor": null,
@@ -63,32 +72,45 @@ pub(super) fn write(tokenizer: &Tokenizer) -> String {
     format!("{whole:#}\n")
 }
 
-fn vocab(symbols: impl Iterator<Item = char>) -> Value {
-    symbols.zip(0u32..).map(|(c, id)| (c.to_string(), Value::from(id))).collect()
+fn vocab(symbols: impl IntoIterator<Item = impl ToString>) -> Value {
+    symbols.into_iter().zip(0u32..).map(|(c, id)| (c.to_string(), Value::from(id))).collect()
 }
 
-fn byte_level() -> Value {
+fn merging(vocab: Value, merges: Value) -> Value {
+    json!({
+        "type": "BPE",
+        "dropout": null,
+        "unk_token": null,
+        "continuing_subword_prefix": null,
+        "end_of_word_suffix": null,
+        "fuse_unk": false,
+        "byte_fallback": false,
+        "vocab": vocab,
+        "merges": merges,
+    })
+}
+
+fn byte_level(use_regex: bool) -> Value {
     json!({
         "type": "ByteLevel",
         "add_prefix_space": false,
         "trim_offsets": true,
-        // Splitting into words would change nothing: there are no merges to keep apart.
-        "use_regex": false,
-    })
-}
-
-/// GPT-2's printable character for each byte, in the order of the bytes.
-fn byte_alphabet() -> impl Iterator<Item = char> {
-    let mut others = '\u{100}'..;
-    (0..=255u8).map(move |byte| match byte {
-        b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff => char::from(byte),
-        _ => others.next().expect("there are 68 others"),
+        "use_regex": use_regex,
     })
 }
 
 pub(super) fn read(text: &str) -> Result<Tokenizer> {
     let whole: Value = serde_json::from_str(text)
         .map_err(|error| Error::data("tokenizer.json", format!("is not JSON: {error}")))?;
+    own(&whole).or_else(|ours| match Foreign::read(text) {
+        Ok(foreign) => Ok(Tokenizer::Foreign(Arc::new(foreign))),
+        // Who wrote one of our layouts wrongly wants to know what is wrong with it.
+        Err(theirs) => Err(theirs.with_hint(format!("of TinyGPT's own kinds it is none: {ours}"))),
+    })
+}
+
+/// A tokenizer of one of our layouts, or a word about what it has that they have not.
+fn own(whole: &Value) -> Result<Tokenizer> {
     for (part, allowed) in [
         // Only these would change tokens; truncation and padding would not.
         ("normalizer", None),
@@ -98,9 +120,6 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
         if !whole[part].is_null() && (kind != allowed || kind.is_none()) {
             return Err(other(format!("{part} {}", name(&whole[part]["type"]))));
         }
-    }
-    if let Some(token) = whole["added_tokens"].as_array().and_then(|tokens| tokens.first()) {
-        return Err(other(format!("the added token {}", name(&token["content"]))));
     }
     let (model, split, decoder) = (&whole["model"], &whole["pre_tokenizer"], &whole["decoder"]);
     match (kind(model), kind(split), kind(decoder)) {
@@ -112,49 +131,113 @@ pub(super) fn read(text: &str) -> Result<Tokenizer> {
                     name(&split["behavior"])
                 )));
             }
-            Ok(Tokenizer::Char(Chars::in_order(symbols(&model["vocab"])?)))
+            if let Some(token) = added(whole).next() {
+                return Err(other(format!("the added token {}", name(&token["content"]))));
+            }
+            Ok(Tokenizer::Char(Chars::in_order(symbols(model)?)))
         }
-        ("BPE", "ByteLevel", "ByteLevel") => {
-            let merges = model["merges"].as_array().map_or(0, Vec::len);
-            if merges > 0 {
-                return Err(other(format!("a BPE with {merges} merges")));
-            }
-            if split["add_prefix_space"] == true {
-                return Err(other("a ByteLevel that puts a blank before every text".into()));
-            }
-            if !symbols(&model["vocab"])?.into_iter().eq(byte_alphabet()) {
-                return Err(other("a BPE vocabulary whose ids are not the bytes".into()));
-            }
-            Ok(Tokenizer::Byte)
-        }
+        ("BPE", "ByteLevel", "ByteLevel") => runs_of_bytes(whole),
         (model, split, decoder) => Err(other(format!(
             "the model {model} with the pre-tokenizer {split} and the decoder {decoder}"
         ))),
     }
 }
 
-/// The characters in the order of their ids, which must be `0..` without gaps.
-fn symbols(vocab: &Value) -> Result<Vec<char>> {
-    let vocab = vocab.as_object().ok_or_else(|| other("a model without a vocabulary".into()))?;
-    let mut list = vec![None; vocab.len()];
-    for (token, id) in vocab {
+/// A byte-level BPE, or a word about what it has that GPT-2's has not.
+fn runs_of_bytes(whole: &Value) -> Result<Tokenizer> {
+    let (model, split) = (&whole["model"], &whole["pre_tokenizer"]);
+    if split["add_prefix_space"] == true {
+        return Err(other("a ByteLevel that puts a blank before every text".into()));
+    }
+    for option in ["dropout", "continuing_subword_prefix", "end_of_word_suffix", "ignore_merges"] {
+        if !(model[option].is_null() || model[option] == "" || model[option] == false) {
+            return Err(other(format!("a BPE with {option} {}", model[option])));
+        }
+    }
+    let mut ids: Vec<(String, &Value)> =
+        vocabulary(model)?.map(|(t, id)| (t.clone(), id)).collect();
+    let mut special = Vec::new();
+    for token in added(whole) {
+        let content = token["content"].as_str().unwrap_or_default().to_owned();
+        if ["single_word", "lstrip", "rstrip"].iter().any(|&option| token[option] == true) {
+            return Err(other(format!("the added token {content:?}, which takes blanks or words")));
+        }
+        match model["vocab"].get(&content) {
+            None => ids.push((content.clone(), &token["id"])),
+            Some(id) if *id == token["id"] => {}
+            Some(id) => {
+                return Err(other(format!("the token {content:?} as {id} and as {}", token["id"])));
+            }
+        }
+        special.push(content);
+    }
+    let tokens = in_order(ids)?;
+    let merges = merges(model)?;
+    let bytes = ALPHABET.iter().map(char::to_string);
+    if merges.is_empty() && special.is_empty() && bytes.eq(tokens.iter().cloned()) {
+        return Ok(Tokenizer::Byte);
+    }
+    let bpe = Bpe::from_parts(tokens, merges, &special)?;
+    if split["use_regex"] == false {
+        return Err(other("a ByteLevel without GPT-2's cut into pieces".into()));
+    }
+    Ok(Tokenizer::Bpe(Arc::new(bpe)))
+}
+
+/// The merges of a BPE in their order: `"a b"` or `["a", "b"]`.
+pub(super) fn merges(model: &Value) -> Result<Vec<(String, String)>> {
+    let pair = |merge: &Value| match merge {
+        Value::String(text) => text.split_once(' ').map(|(a, b)| (a.to_owned(), b.to_owned())),
+        Value::Array(pair) => match &pair[..] {
+            [Value::String(a), Value::String(b)] => Some((a.clone(), b.clone())),
+            _ => None,
+        },
+        _ => None,
+    };
+    let merges = model["merges"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let read = |merge| pair(merge).ok_or_else(|| other(format!("the merge {merge}")));
+    merges.iter().map(read).collect()
+}
+
+fn added(whole: &Value) -> impl Iterator<Item = &Value> {
+    whole["added_tokens"].as_array().into_iter().flatten()
+}
+
+fn vocabulary(model: &Value) -> Result<impl Iterator<Item = (&String, &Value)>> {
+    let vocab = model["vocab"].as_object();
+    Ok(vocab.ok_or_else(|| other("a model without a vocabulary".into()))?.iter())
+}
+
+/// The characters of a vocabulary in the order of their ids.
+fn symbols(model: &Value) -> Result<Vec<char>> {
+    let of_one = |(token, id): (&String, &Value)| {
         let mut chars = token.chars();
-        let (Some(c), None) = (chars.next(), chars.next()) else {
-            return Err(other(format!("the token {token:?}")));
-        };
+        match (chars.next(), chars.next()) {
+            (Some(c), None) => Ok((c, id.clone())),
+            _ => Err(other(format!("the token {token:?}"))),
+        }
+    };
+    let symbols = vocabulary(model)?.map(of_one).collect::<Result<Vec<_>>>()?;
+    in_order(symbols.iter().map(|(c, id)| (*c, id)).collect())
+}
+
+/// Symbols in the order of their ids, which must be `0..` without gaps.
+fn in_order<T: Clone + std::fmt::Debug>(symbols: Vec<(T, &Value)>) -> Result<Vec<T>> {
+    let size = symbols.len();
+    let mut list = vec![None; size];
+    for (token, id) in symbols {
         let slot = id.as_u64().and_then(|id| list.get_mut(usize::try_from(id).ok()?));
         match slot {
-            Some(slot @ None) => *slot = Some(c),
+            Some(slot @ None) => *slot = Some(token),
             _ => {
                 return Err(other(format!(
-                    "id {id} of token {token:?}, which is not one of 0..{} or is there twice",
-                    vocab.len()
+                    "id {id} of token {token:?}, which is not one of 0..{size} or is there twice"
                 )));
             }
         }
     }
     // As many ids as places and none twice: every place is filled.
-    let list: Vec<char> = list.into_iter().flatten().collect();
+    let list: Vec<T> = list.into_iter().flatten().collect();
     if list.is_empty() {
         return Err(other("an empty vocabulary".into()));
     }
@@ -184,8 +267,7 @@ mod tests {
 
     #[test]
     fn the_byte_alphabet_is_gpt_2s() {
-        let alphabet: Vec<char> = byte_alphabet().collect();
-        assert_eq!(alphabet.len(), 256);
+        let alphabet = *ALPHABET;
         for (byte, c) in [(b'\n', 'Ċ'), (b' ', 'Ġ'), (b'A', 'A'), (0xad, '\u{143}'), (0xff, 'ÿ')]
         {
             assert_eq!(alphabet[byte as usize], c);
@@ -193,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn other_tokenizers_are_refused_by_name() {
+    fn what_other_tokenizers_have_is_named() {
         let change = |pointer: &str, value: Value| {
             let [chars, bytes] = both().map(|tokenizer| {
                 let mut whole: Value = serde_json::from_str(&tokenizer.to_json()).unwrap();
@@ -201,14 +283,17 @@ mod tests {
                     Some(place) => *place = value.clone(),
                     None => return String::new(),
                 }
-                Tokenizer::from_json(&whole.to_string())
-                    .map_or_else(|e| e.to_string(), |_| "".into())
+                own(&whole).map_or_else(|e| e.to_string(), |_| "".into())
             });
             chars + &bytes
         };
         for (pointer, value, found) in [
             ("/model/type", json!("Unigram"), "the model Unigram"),
-            ("/model/merges", json!(["a b"]), "1 merges"),
+            ("/model/merges", json!(["a b"]), "the merge \"a\" \"b\", not all"),
+            ("/model/merges", json!(["ab"]), "the merge \"ab\""),
+            ("/model/merges", json!([["a", 1]]), "the merge [\"a\",1]"),
+            ("/model/end_of_word_suffix", json!("</w>"), "end_of_word_suffix \"</w>\""),
+            ("/model/dropout", json!(0.1), "a BPE with dropout 0.1"),
             ("/model/vocab/a", json!(7.5), "id 7.5"),
             ("/model/vocab/a", json!(3), "there twice"),
             ("/model/vocab", json!({"the": 0}), "the token \"the\""),

@@ -1,38 +1,41 @@
-//! Text <-> tokens: a token is a character of the training text, or a byte.
+//! Text <-> tokens: a token is a character of the training text, a byte, or a run of bytes.
 //!
-//! A tokenizer is a bijection between its symbols and the ids `0..vocab_size`. Encoding is exact: a
-//! character without an id is an error that says where it stands, unless the caller asks to skip
-//! it. Decoding never fails: an unknown id, or bytes that are not UTF-8, become U+FFFD. A
-//! [`Decoder`] fed id by id gives the same text as [`Tokenizer::decode`] given all at once.
+//! Encoding is exact: a character without an id is an error that says where it stands, unless the
+//! caller asks to skip it. Decoding never fails: an unknown id, or bytes that are not UTF-8, become
+//! U+FFFD. A [`Decoder`] fed id by id gives the same text as [`Tokenizer::decode`] given all at
+//! once, an [`Encoder`] fed part by part the same ids as [`Tokenizer::encode`].
 //!
 //! On disk a tokenizer is a `tokenizer.json` that Hugging Face's `tokenizers` loads;
 //! `json.rs` has the layout.
 
 mod chars;
+mod pieces;
+mod bpe;
+mod learn;
+mod foreign;
+mod encoder;
 mod decoder;
 mod json;
+mod kind;
 
+pub use bpe::{Bpe, END_OF_TEXT};
 pub use chars::Chars;
 pub(crate) use chars::{Census, Place};
 pub use decoder::Decoder;
 pub(crate) use decoder::is_cut_short;
+pub use encoder::Encoder;
+pub use foreign::Foreign;
+pub use kind::TokenizerKind;
+pub(crate) use learn::Learner;
+
+#[cfg(test)]
+mod tests;
 
 use crate::error::{Error, Result};
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// Bytes of the longest `tokenizer.json` that is read: twice what all of Unicode takes.
 pub(crate) const LONGEST_FILE: u64 = 1 << 26;
-
-/// What a token stands for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TokenizerKind {
-    /// A character (Unicode scalar value) that occurs in the training text.
-    #[default]
-    Char,
-    /// A byte of the text's UTF-8: any text, 256 tokens.
-    Byte,
-}
 
 /// Translates text to token ids and back.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,15 +44,24 @@ pub enum Tokenizer {
     Char(Chars),
     /// One token per UTF-8 byte; the id is the byte.
     Byte,
+    /// One token per run of bytes of a vocabulary.
+    Bpe(Arc<Bpe>),
+    /// Any other that Hugging Face's library reads.
+    Foreign(Arc<Foreign>),
 }
 
 impl Tokenizer {
-    /// The tokenizer of `kind` whose vocabulary is everything in `text`.
-    pub fn from_text(kind: TokenizerKind, text: &str) -> Self {
-        match kind {
-            TokenizerKind::Char => Tokenizer::from_chars(text.chars()),
-            TokenizerKind::Byte => Tokenizer::Byte,
+    /// The tokenizer of `kind`, learned from `text` where it is learned.
+    ///
+    /// # Errors
+    /// A file that is missing, or that is no tokenizer.
+    pub fn from_text(kind: &TokenizerKind, text: &str) -> Result<Self> {
+        if let TokenizerKind::Bpe(size) = kind {
+            let mut learner = Learner::new(false);
+            learner.push(text);
+            return Ok(Tokenizer::Bpe(Arc::new(learner.learn(*size)?)));
         }
+        Ok(kind.ready()?.unwrap_or_else(|| Tokenizer::from_chars(text.chars())))
     }
 
     /// The character tokenizer for these characters: sorted, each once, as nanoGPT does it.
@@ -57,11 +69,14 @@ impl Tokenizer {
         Tokenizer::Char(Chars::sorted(chars))
     }
 
-    /// What a token stands for.
-    pub fn kind(&self) -> TokenizerKind {
+    /// Its kind in a word.
+    pub fn name(&self) -> &'static str {
         match self {
-            Tokenizer::Char(_) => TokenizerKind::Char,
-            Tokenizer::Byte => TokenizerKind::Byte,
+            Tokenizer::Char(_) => "char",
+            Tokenizer::Byte => "byte",
+            Tokenizer::Bpe(bpe) if bpe.is_gpt2() => "gpt2",
+            Tokenizer::Bpe(_) => "bpe",
+            Tokenizer::Foreign(_) => "foreign",
         }
     }
 
@@ -70,67 +85,76 @@ impl Tokenizer {
         match self {
             Tokenizer::Char(chars) => chars.list().len(),
             Tokenizer::Byte => 256,
+            Tokenizer::Bpe(bpe) => bpe.tokens().len(),
+            Tokenizer::Foreign(foreign) => foreign.vocab_size(),
         }
     }
 
-    /// The token an empty prompt starts from: a line break, else the first token.
+    /// The token an empty prompt starts from: the end of a text before it, where there is such a
+    /// token, a line break, else the first token.
     pub fn start(&self) -> u32 {
+        if let Some(&(_, end)) = self.special().iter().find(|(name, _)| name == END_OF_TEXT) {
+            return end;
+        }
         match self {
             Tokenizer::Char(chars) => chars.id('\n').unwrap_or(0),
             Tokenizer::Byte => u32::from(b'\n'),
+            Tokenizer::Bpe(bpe) => bpe.id_of_byte(b'\n'),
+            Tokenizer::Foreign(foreign) => match foreign.special() {
+                [(_, first), ..] => *first,
+                [] => foreign.id_of("\n").unwrap_or(0),
+            },
+        }
+    }
+
+    /// The names and ids of the tokens that stand for no text of their own, as
+    /// [`END_OF_TEXT`] does.
+    pub fn special(&self) -> &[(String, u32)] {
+        match self {
+            Tokenizer::Bpe(bpe) => bpe.special(),
+            Tokenizer::Foreign(foreign) => foreign.special(),
+            Tokenizer::Char(_) | Tokenizer::Byte => &[],
         }
     }
 
     /// The tokens of `text`. `source_name` is what an error calls the text: a file, "the prompt".
+    /// Names of special tokens are ordinary text.
     ///
     /// # Errors
     /// Characters without an id: all of them by name, the first few with line and column.
     pub fn encode(&self, text: &str, source_name: &str) -> Result<Vec<u32>> {
-        let mut ids = Vec::with_capacity(text.len());
-        if self.encode_into(text, &mut ids) {
+        self.all_or_none(text, source_name, self.encoder(false))
+    }
+
+    /// [`encode`](Self::encode), where the name of a special token means that token, as in
+    /// prompts.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn encode_with_special(&self, text: &str, source_name: &str) -> Result<Vec<u32>> {
+        self.all_or_none(text, source_name, self.encoder(true))
+    }
+
+    fn all_or_none(&self, text: &str, source_name: &str, encoder: Encoder) -> Result<Vec<u32>> {
+        let (ids, all) = encoder.all(text);
+        if all {
             return Ok(ids);
         }
         let mut census = Census::default();
         census.push(0, text);
-        Err(self.unknown(&census, &[source_name]).expect("a character had no id"))
+        Err(self.unknown(&census, &[source_name]).unwrap_or_else(|| no_tokens(source_name)))
     }
 
-    /// The tokens of those characters of `text` that have one.
+    /// The tokens of those characters of `text` that have one, special ones as in
+    /// [`encode_with_special`](Self::encode_with_special).
     pub fn encode_known(&self, text: &str) -> Vec<u32> {
-        let mut ids = Vec::with_capacity(text.len());
-        self.encode_into(text, &mut ids);
-        ids
+        self.encoder(true).all(text).0
     }
 
-    /// Appends the tokens of `text` to `ids`; `false` if characters without an id were skipped.
-    pub(crate) fn encode_into(&self, text: &str, ids: &mut Vec<u32>) -> bool {
-        match self {
-            Tokenizer::Char(chars) => {
-                let mut all = true;
-                ids.extend(text.chars().filter_map(|c| {
-                    let id = chars.id(c);
-                    all &= id.is_some();
-                    id
-                }));
-                all
-            }
-            Tokenizer::Byte => {
-                ids.extend(text.bytes().map(u32::from));
-                true
-            }
-        }
-    }
-
-    /// [`encode_into`](Self::encode_into) of what need not be UTF-8: only bytes can stand for that.
-    pub(crate) fn encode_bytes_into(&self, bytes: &[u8], ids: &mut Vec<u32>) -> bool {
-        match (self, std::str::from_utf8(bytes)) {
-            (_, Ok(text)) => self.encode_into(text, ids),
-            (Tokenizer::Byte, Err(_)) => {
-                ids.extend(bytes.iter().map(|&byte| u32::from(byte)));
-                true
-            }
-            (Tokenizer::Char(_), Err(_)) => false,
-        }
+    /// An encoder for a text that comes in parts, where names of special tokens mean those tokens
+    /// if `special`.
+    pub fn encoder(&self, special: bool) -> Encoder<'_> {
+        Encoder::new(self, special)
     }
 
     /// The error for those characters of a counted text that have no id, if there are any.
@@ -184,6 +208,18 @@ impl Tokenizer {
         text
     }
 
+    /// What the token stands for, which need not be whole characters; none if there is no such id.
+    pub fn bytes(&self, id: u32) -> Option<Vec<u8>> {
+        match self {
+            Tokenizer::Char(chars) => Some(chars.list().get(id as usize)?.to_string().into()),
+            Tokenizer::Byte => Some(vec![u8::try_from(id).ok()?]),
+            Tokenizer::Bpe(bpe) => Some(bpe.bytes(id)?.to_vec()),
+            Tokenizer::Foreign(foreign) => {
+                ((id as usize) < foreign.vocab_size()).then(|| self.decode(&[id]).into())
+            }
+        }
+    }
+
     /// A decoder for ids that come one at a time.
     pub fn decoder(&self) -> Decoder<'_> {
         Decoder::new(self)
@@ -203,7 +239,7 @@ impl Tokenizer {
     }
 
     /// A number that says which vocabulary this is: equal for equal tokenizers, on every machine
-    /// and in every version. (FNV-1a over the symbols in the order of their ids.)
+    /// and in every version. (FNV-1a over all it is made of.)
     pub fn fingerprint(&self) -> u64 {
         let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
         let mut add = |word: u32| {
@@ -217,66 +253,27 @@ impl Tokenizer {
                 chars.list().iter().for_each(|&c| add(u32::from(c)));
             }
             Tokenizer::Byte => add(1),
+            Tokenizer::Bpe(bpe) => {
+                add(2);
+                let merges = bpe.merges().iter().flat_map(|(a, b)| [a, b]);
+                for text in bpe.tokens().iter().chain(merges) {
+                    text.chars().for_each(|c| add(u32::from(c)));
+                    // No character has this number: "a", "bc" is not "ab", "c".
+                    add(u32::MAX);
+                }
+                bpe.special().iter().for_each(|&(_, id)| add(id));
+            }
+            Tokenizer::Foreign(foreign) => {
+                add(3);
+                foreign.json().chars().for_each(|c| add(u32::from(c)));
+            }
         }
         hash
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn characters_are_sorted_and_counted_once() {
-        let tokenizer = Tokenizer::from_text(TokenizerKind::Char, "hello\n😊é");
-        assert_eq!(tokenizer.vocab_size(), 7);
-        assert_eq!(tokenizer.encode("\nehloé😊", "x").unwrap(), [0, 1, 2, 3, 4, 5, 6]);
-        assert_eq!(tokenizer.start(), 0);
-        assert_eq!(Tokenizer::from_chars("ba".chars()).start(), 0);
-        assert_eq!(Tokenizer::Byte.start(), 10);
-    }
-
-    #[test]
-    fn unknown_characters_are_listed_with_their_place_or_skipped_on_request() {
-        let tokenizer = Tokenizer::from_chars("abc \n".chars());
-        let error = tokenizer.encode("ab\ncdé d\u{301}", "the prompt").unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the prompt: 3 characters not in the vocabulary of 5: 'd' at line 2, column 2; \
-             'é' at line 2, column 3; '\\u{301}' at line 2, column 6"
-        );
-        assert!(error.hint().is_some());
-        assert_eq!(tokenizer.encode_known("adéb"), [2, 3]);
-
-        let many = tokenizer.encode("0123456789", "x").unwrap_err().to_string();
-        assert!(many.ends_with("; and 5 more: 5 6 7 8 9"), "{many}");
-    }
-
-    #[test]
-    fn an_id_outside_the_vocabulary_decodes_to_the_replacement_character() {
-        assert_eq!(Tokenizer::from_chars("ab".chars()).decode(&[0, 2, u32::MAX, 1]), "a��b");
-        assert_eq!(Tokenizer::Byte.decode(&[0x61, 256, 0xe2, 0x82, u32::MAX, 0x62]), "a���b");
-    }
-
-    #[test]
-    fn fingerprints_tell_vocabularies_apart_and_never_change() {
-        let of = |text: &str| Tokenizer::from_chars(text.chars()).fingerprint();
-        assert_eq!(of("ab"), of("ba"));
-        assert_ne!(of("ab"), of("abc"));
-        assert_ne!(of(""), Tokenizer::Byte.fingerprint());
-        assert_eq!(of("ab"), 0xd802_1d72_de19_3516);
-    }
-
-    proptest! {
-        #[test]
-        fn every_text_survives_encoding_and_decoding(text: String) {
-            for kind in [TokenizerKind::Char, TokenizerKind::Byte] {
-                let tokenizer = Tokenizer::from_text(kind, &text);
-                let ids = tokenizer.encode(&text, "x").unwrap();
-                prop_assert!(ids.iter().all(|&id| (id as usize) < tokenizer.vocab_size()));
-                prop_assert_eq!(tokenizer.decode(&ids), text.as_str());
-            }
-        }
-    }
+/// The error for a text that a tokenizer of the library's has no tokens for.
+pub(crate) fn no_tokens(source_name: &str) -> Error {
+    Error::data(source_name, "has something that the tokenizer has no token for")
+        .with_hint("its tokenizer.json names no token for what is unknown: take another tokenizer")
 }

@@ -259,7 +259,8 @@ impl Trainer {
         if let Some(loss) = val_loss {
             finite("validation loss", loss, step)?;
         }
-        Ok(Some(Evaluation { iter: step, train_loss, val_loss, best }))
+        let val_bits_per_byte = val_loss.and_then(|loss| self.data.val_bits_per_byte(loss));
+        Ok(Some(Evaluation { iter: step, train_loss, val_loss, val_bits_per_byte, best }))
     }
 
     /// Lets an evaluation of this step count: for the best loss, for patience, and as done.

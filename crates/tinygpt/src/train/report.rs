@@ -42,6 +42,9 @@ pub struct Evaluation {
     /// The same on the validation split, if there is one.
     #[serde(rename = "val/loss")]
     pub val_loss: Option<f32>,
+    /// `val/loss` in bits per byte of text: the measure that compares across tokenizers.
+    #[serde(rename = "val/bits_per_byte", default, skip_serializing_if = "Option::is_none")]
+    pub val_bits_per_byte: Option<f32>,
     /// The best validation loss so far.
     pub best: bool,
 }

@@ -28,7 +28,8 @@ again, and several texts (--num-samples) are written together, each as it would 
 first of eight is shown as it comes. `tinygpt eval --quantize int8` shows what that costs.
 
 The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
-line.
+line or, where its tokens have <|endoftext|>, a text. In a prompt that name means the token; --stop
+'<|endoftext|>' ends a text there.
 
 Examples:
   tinygpt sample --prompt \"ROMEO:\"
@@ -147,7 +148,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let sampling = Sampling { vocab_size: model.tokenizer.vocab_size(), ..sampling };
     let ids = match matches.get_flag("skip-unknown") {
         true => model.tokenizer.encode_known(&prompt),
-        false => model.tokenizer.encode(&prompt, "the prompt").map_err(|error| {
+        false => model.tokenizer.encode_with_special(&prompt, "the prompt").map_err(|error| {
             let hint = "--skip-unknown leaves them out; a model of bytes knows every text";
             Failure::from(error).with_hint(hint)
         })?,

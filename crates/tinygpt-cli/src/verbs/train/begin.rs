@@ -21,7 +21,7 @@ use tinygpt::run::{data_options, dataset, folder::RUNS};
 use tinygpt::run::{settings::diff, values::RunSettings};
 use tinygpt::{
     Checkpoint, DataOptions, Dataset, Gpt, GptConfig, Input, Layers, Run, Settings, Tokenizer,
-    Trainer,
+    TokenizerKind, Trainer,
 };
 
 /// A training about to start, and the folder it keeps.
@@ -116,7 +116,12 @@ fn read(
     if let Some(folder) = folder {
         signals.preparing(folder);
     }
-    let data = reading(text, |progress| Dataset::build(&input, options, folder, progress))?;
+    let data = reading(text, |progress| match (text, folder) {
+        ([prepared], Some(folder)) if Dataset::is_prepared(prepared) => {
+            Dataset::adopt(prepared, options, folder, progress)
+        }
+        _ => Dataset::build(&input, options, folder, progress),
+    })?;
     Ok((data, room))
 }
 
@@ -169,7 +174,7 @@ impl Weights {
         // A vocabulary that once came from a text now comes with the weights.
         settings.origins.insert("vocab_size", Origin::File(path.clone()));
         match &tokenizer {
-            Some(tokenizer) => settings.run.tokenizer = tokenizer.kind(),
+            Some(tokenizer) => settings.run.tokenizer = its_kind(tokenizer, &path, &asked)?,
             None => tell(&format!(
                 "note: {} has no tokenizer.json; the text's own is used",
                 path.display()
@@ -183,6 +188,41 @@ impl Weights {
         }
         Ok(Self { params, tokenizer })
     }
+}
+
+/// How the settings say which tokens the weights at `path` have.
+///
+/// # Errors
+/// Others were asked for.
+fn its_kind(
+    tokenizer: &Tokenizer,
+    path: &Path,
+    asked: &Settings,
+) -> Result<TokenizerKind, Failure> {
+    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+    let kind = match tokenizer.name() {
+        "char" => TokenizerKind::Char,
+        "byte" => TokenizerKind::Byte,
+        "gpt2" => TokenizerKind::Gpt2,
+        _ => {
+            let file = folder.join("tokenizer.json");
+            TokenizerKind::File(std::path::absolute(&file).unwrap_or(file))
+        }
+    };
+    let typed = &asked.run.tokenizer;
+    let is_other = match typed {
+        TokenizerKind::File(file) => Tokenizer::read(file)? != *tokenizer,
+        typed => *typed != kind,
+    };
+    if is_other && asked.origins["tokenizer"] == Origin::CommandLine {
+        let problem = format!(
+            "tokenizer = {typed}: the weights at {} have their own, {}",
+            path.display(),
+            tokenizer.name()
+        );
+        return Err(Failure::usage(problem).with_hint("leave that flag out"));
+    }
+    Ok(kind)
 }
 
 /// The run that stopped, with whatever settings were changed on the command line.
@@ -262,9 +302,17 @@ fn as_trained(checkpoint: &Path, written: &Settings) -> Result<Settings, Failure
     let model = read_config(checkpoint)?;
     let mut saved = Settings { model, ..written.clone() };
     if let Some(Progress { train, data, .. }) = read_progress(checkpoint)? {
-        let DataOptions { tokenizer, val_fraction, split, newline, lossy, .. } = data;
-        saved.run =
-            RunSettings { tokenizer, val_fraction, split, newline, lossy, ..saved.run.clone() };
+        let DataOptions { tokenizer, val_fraction, split, newline, lossy, allow_special, .. } =
+            data;
+        saved.run = RunSettings {
+            tokenizer,
+            val_fraction,
+            split,
+            newline,
+            lossy,
+            allow_special,
+            ..saved.run.clone()
+        };
         saved.train = train;
     }
     Ok(saved)

@@ -28,7 +28,7 @@ that you do not set is at most a tenth of lr_decay_iters.
 Examples:
   tinygpt train                                  the built-in Tiny Shakespeare, preset quick
   tinygpt train my.txt                           your text
-  tinygpt train books/ --tokenizer byte          every .txt in a folder, bytes as tokens
+  tinygpt train books/ --tokenizer bpe:4096      every .txt in a folder, in tokens learned from them
   cat *.log | tinygpt train -                    standard input
   tinygpt train --preset shakespeare-char        the 10.65M model that nanoGPT's readme trains
   tinygpt train --n_layer=6 --dropout=0.1        any setting, in nanoGPT's spelling
@@ -46,7 +46,10 @@ pub fn arguments(command: Command) -> Command {
                 .value_name("TEXT")
                 .num_args(0..)
                 .value_parser(value_parser!(PathBuf))
-                .help("Files, a folder, or - for standard input [default: Tiny Shakespeare]"),
+                .help(
+                    "Files, a folder, or - for standard input [default: Tiny Shakespeare]; or a \
+                     folder with nanoGPT's train.bin and val.bin",
+                ),
         )
         .args(recipe())
         .arg(

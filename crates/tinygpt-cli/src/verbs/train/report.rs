@@ -28,7 +28,7 @@ pub fn opening(begun: &mut Begun) -> String {
     let text = format!("{}: {} training, {val}", data.source, thousands(data.train.len()));
     let mut notices: String = data.notices.iter().map(|notice| line("note", notice)).collect();
     let train_tokens = data.train.len();
-    let tokenizer = format!("{:?}", data.tokenizer.kind()).to_lowercase();
+    let tokenizer = data.tokenizer.name();
 
     let gpt: &Gpt = trainer.gpt();
     let (c, total) = (gpt.config(), gpt.num_params());
@@ -172,13 +172,10 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
     let mut text = line(name, &format!("{how}; {time}"));
     if let Some(loss) = progress.best_val_loss {
         let data = begun.trainer.data();
-        // Nats a token to bits a byte: the same measure whatever a token is.
-        let tokens_per_byte =
-            data.val.as_ref().map_or(1.0, |val| val.len() as f64 / data.val_bytes.max(1) as f64);
-        let bits = loss as f64 / std::f64::consts::LN_2;
-        let per = match data.tokenizer.kind() {
-            tinygpt::TokenizerKind::Char => format!("{bits:.3} bits per character"),
-            tinygpt::TokenizerKind::Byte => format!("{:.3} bits per byte", bits * tokens_per_byte),
+        let bits = f64::from(loss) / std::f64::consts::LN_2;
+        let per = match (&data.tokenizer, data.val_bits_per_byte(loss)) {
+            (tinygpt::Tokenizer::Char(_), _) | (_, None) => format!("{bits:.3} bits per character"),
+            (_, Some(bits)) => format!("{bits:.3} bits per byte"),
         };
         let on = begun.trainer.config().evaluated_on();
         text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
@@ -215,7 +212,8 @@ mod tests {
     #[test]
     fn a_validation_loss_far_above_is_explained_and_an_ordinary_one_is_not() {
         let said = |train_loss, val_loss, split| {
-            gap(&Evaluation { iter: 1, train_loss, val_loss, best: false }, split)
+            let (val_bits_per_byte, best) = (None, false);
+            gap(&Evaluation { iter: 1, train_loss, val_loss, val_bits_per_byte, best }, split)
         };
         let text = said(2.0, Some(5.0), Split::Contiguous).unwrap();
         assert!(text.contains("--split shuffled") && text.contains("--dropout"), "{text}");

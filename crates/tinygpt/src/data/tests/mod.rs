@@ -4,6 +4,7 @@ mod files;
 mod splits;
 mod texts;
 mod token_files;
+mod tokenizers;
 
 use super::{DataOptions, Dataset, Input, Tokens};
 use crate::error::Result;
