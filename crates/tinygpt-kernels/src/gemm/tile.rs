@@ -116,7 +116,7 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
     };
     let mut r = 0;
     while r < out.rows {
-        let rows = step.min(out.rows - r);
+        let rows = rows_together::<S>(out.rows - r);
         // SAFETY: rows r.. of `out`, by the caller's promise.
         let c = unsafe { out.c.add(r * out.stride) };
         let (to, stride) = if narrow { (side.as_mut_ptr(), width) } else { (c, out.stride) };
@@ -135,7 +135,7 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
         let (from, layout) = match a {
             Left::InPlace(a) => (&a.data[r * a.row..], a),
             Left::Strips(strips) => {
-                let strip = &strips[r / step * strip_len::<S>(depth)..];
+                let strip = &strips[r / step * strip_len::<S>(depth) + r % step..];
                 (strip, Mat { data: strip, row: 1, col: step })
             }
         };
@@ -158,7 +158,20 @@ fn column<S: Simd>(s: S, out: Tile, a: Left, panel: &[f32], start: Start) {
     }
 }
 
-/// A tile of so many rows.
+/// Rows of the next tile, of so many that are left: of a large kind not every number has a tile of
+/// its own.
+#[inline(always)]
+fn rows_together<S: Simd>(left: usize) -> usize {
+    match (S::TILE.0, left) {
+        (12, 12..) => 12,
+        (12, 8..) => 8,
+        (12, 4..) => 4,
+        (12, 2..) => 2,
+        (most, left) => most.min(left),
+    }
+}
+
+/// A tile of [`rows_together`].
 ///
 /// # Safety
 /// As for [`tile`].
@@ -182,15 +195,11 @@ unsafe fn tile_of_rows<S: Simd, const PAIRS: bool>(
     unsafe {
         match (S::TILE, rows) {
             ((12, 2), 12) => tile!(12, 2),
-            ((12, 2), 11) => tile!(11, 2),
-            ((12, 2), 10) => tile!(10, 2),
-            ((12, 2), 9) => tile!(9, 2),
             ((12, 2), 8) => tile!(8, 2),
-            ((12, 2), 7) => tile!(7, 2),
-            ((6 | 12, 2), 6) => tile!(6, 2),
-            ((6 | 12, 2), 5) => tile!(5, 2),
+            ((6, 2), 6) => tile!(6, 2),
+            ((6, 2), 5) => tile!(5, 2),
             ((6 | 12, 2), 4) => tile!(4, 2),
-            ((6 | 12, 2), 3) => tile!(3, 2),
+            ((6, 2), 3) => tile!(3, 2),
             ((6 | 12, 2), 2) => tile!(2, 2),
             ((6 | 12, 2), 1) => tile!(1, 2),
             ((4, 1), 4) => tile!(4, 1),
@@ -244,7 +253,10 @@ unsafe fn tile<S: Simd, const R: usize, const V: usize, const PAIRS: bool>(
             let strip = tile_rows::<S>();
             chains::<S, R, V, PAIRS, UNROLL>(s, &mut acc, b, depth, |k, r| *a.add(k * strip + r));
         } else {
-            assert_eq!(row, 1, "the rows or the columns of A lie together");
+            assert!(
+                row == 1 && !PAIRS,
+                "the rows or the columns of A lie together, pairs in strips"
+            );
             chains::<S, R, V, PAIRS, 1>(s, &mut acc, b, depth, |k, r| *a.add(k * col + r));
         }
     }
