@@ -84,7 +84,13 @@ pub fn arguments(command: Command) -> Command {
                 .help("Texts that generate writes together"),
             Arg::new("json").long("json").action(ArgAction::SetTrue).help("One JSON object"),
         ])
-        .args(precision("auto"));
+        .args(precision("auto"))
+        .mut_arg("dtype", |arg| {
+            arg.help(
+                "What products round to, or for generate what the weights are kept in; auto is \
+                 bf16 where the processor multiplies it",
+            )
+        });
     with_settings(command, shapes_a_step)
 }
 
