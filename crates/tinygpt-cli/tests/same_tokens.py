@@ -1,6 +1,6 @@
 """Tokens beside those of the libraries that everybody uses: Hugging Face's and OpenAI's.
 
-    python tokenizers.py TINYGPT [TEXT..]
+    python same_tokens.py TINYGPT [TEXT..]
 
 TINYGPT is the program, TEXT more files to compare on. A check whose library is not installed is
 skipped, with the reason.
@@ -12,9 +12,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-
-# The folder of this file, which would otherwise be the library of its name.
-sys.path.pop(0)
 
 PROGRAM = str(Path(sys.argv[1]).resolve())
 TEXTS = [
