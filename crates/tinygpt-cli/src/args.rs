@@ -125,7 +125,7 @@ pub fn trained() -> [Arg; 2] {
         Arg::new("run")
             .value_name("RUN")
             .value_parser(value_parser!(PathBuf))
-            .help("A run or checkpoint folder, or a .safetensors file [default: the newest run]"),
+            .help("A run, or a model: see `tinygpt export --help` [default: the newest run]"),
         Arg::new("out-dir")
             .long("out-dir")
             .value_name("RUN")

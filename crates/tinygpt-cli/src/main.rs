@@ -21,7 +21,7 @@ use clap::{ArgMatches, Command};
 use failure::Failure;
 use out::Out;
 use std::process::ExitCode;
-use verbs::{bench, check, completions, eval, info, sample, tokenize, train};
+use verbs::{bench, check, completions, eval, export, info, sample, tokenize, train};
 
 /// Name, purpose, arguments, action.
 type Verb =
@@ -41,6 +41,7 @@ const VERBS: &[Verb] = &[
         tokenize::run,
     ),
     ("info", "Every shape, count and byte of a model", info::arguments, info::run),
+    ("export", "Write a model for other programs", export::arguments, export::run),
     ("check", "Test the facts a GPT stands on, on your machine", check::arguments, check::run),
     ("bench", "Measure how fast it is on your machine", bench::arguments, bench::run),
     ("completions", "Tab completion for your shell", completions::arguments, completions::run),

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use indicatif::DecimalBytes;
 use std::fs;
 use std::path::Path;
+use tinygpt::formats::Model;
 use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
 use tinygpt::{Error, GptConfig, peak};
@@ -30,13 +31,11 @@ pub fn check_training(model: &GptConfig, sequences: usize) -> Result<(), Failure
     .into())
 }
 
-/// Says that the model at `path` cannot be loaded.
-pub fn check_loading(path: &Path) -> Result<(), Failure> {
-    let file = if path.is_dir() { path.join("model.safetensors") } else { path.to_owned() };
-    // Every model has room for gradients. What is no file is for loading to say.
-    let needed = fs::metadata(file).map_or(0, |file| file.len().saturating_mul(2));
-    match lacking(needed) {
-        Some(problem) => Err(Failure::run(format!("{}: it {problem}", path.display()))),
+/// Says that a model cannot be loaded.
+pub fn check_loading(model: &Model) -> Result<(), Failure> {
+    // Every model has room for gradients.
+    match lacking(model.bytes().saturating_mul(2)) {
+        Some(problem) => Err(Failure::run(format!("{}: it {problem}", model.path.display()))),
         None => Ok(()),
     }
 }

@@ -2,14 +2,15 @@
 
 use crate::{args::cpu, failure::Failure, memory::check_loading, out::tell, progress::patiently};
 use std::path::{Path, PathBuf};
-use tinygpt::checkpoint::read_tokenizer;
 use tinygpt::files::quoted;
+use tinygpt::formats::{Format, Model};
+use tinygpt::model::Params;
 use tinygpt::run::{folder::RUNS, model_path};
-use tinygpt::{Checkpoint, Error, Gpt, Tokenizer};
+use tinygpt::{Error, Gpt, Tokenizer};
 
 /// A model and what its tokens mean.
 pub struct Trained {
-    /// Its checkpoint: a folder, or a `.safetensors` file.
+    /// Where it is: a folder or a file.
     pub path: PathBuf,
     pub gpt: Gpt,
     pub tokenizer: Tokenizer,
@@ -18,8 +19,9 @@ pub struct Trained {
 impl Trained {
     /// The model that the user typed, or that of the newest run.
     pub fn load(typed: Option<&PathBuf>, threads: usize) -> Result<Self, Failure> {
-        let (path, Checkpoint { config, params, .. }, tokenizer) =
-            named_checkpoint(typed.map(PathBuf::as_path))?;
+        let model = named(typed.map(PathBuf::as_path))?;
+        let (params, tokenizer) = read(&model)?;
+        let Model { path, config, .. } = model;
         let wrong = |problem: String, hint: &str| Error::Checkpoint {
             path: path.clone(),
             problem,
@@ -40,34 +42,45 @@ impl Trained {
     }
 }
 
-/// Where the checkpoint is that the user typed, or that of the newest run, and what is in it. Its
-/// training state is not looked at. A run that nobody typed is named.
-pub fn named_checkpoint(
-    typed: Option<&Path>,
-) -> Result<(PathBuf, Checkpoint, Option<Tokenizer>), Failure> {
+/// The model that the user typed, or that of the newest run, which is named then. What was assumed
+/// of a model of another program's is told.
+pub fn named(typed: Option<&Path>) -> Result<Model, Failure> {
     let path = model_path(Path::new(RUNS), typed)?;
     if typed.is_none() {
         tell(&format!("the newest run: {}", quoted(&path)));
     }
-    match whole(&path) {
-        Ok((checkpoint, tokenizer)) => Ok((path, checkpoint, tokenizer)),
-        Err(failure) => {
-            let last = path.with_file_name("last");
-            Err(match path.ends_with("best") && whole(&last).is_ok() {
-                true => failure.with_hint(format!(
-                    "{} is whole: name it instead, or copy it over {}",
-                    quoted(&last),
-                    quoted(&path)
-                )),
-                false => failure,
-            })
-        }
+    let model = Model::open(&path).map_err(|error| or_last(&path, error.into()))?;
+    model.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
+    Ok(model)
+}
+
+/// Its weights and its tokenizer. The training state of a checkpoint is not looked at.
+pub fn read(model: &Model) -> Result<(Params, Option<Tokenizer>), Failure> {
+    whole(model).map_err(|failure| or_last(&model.path, failure))
+}
+
+fn whole(model: &Model) -> Result<(Params, Option<Tokenizer>), Failure> {
+    check_loading(model)?;
+    let doing = format!("loading {}", model.path.display());
+    let params = patiently(&doing, || model.read())?;
+    Ok((params, model.tokenizer()?))
+}
+
+/// The failure to load a run's best checkpoint, with a way out if its last one is whole.
+fn or_last(path: &Path, failure: Failure) -> Failure {
+    let last = path.with_file_name("last");
+    let is_whole = || Model::open(&last).is_ok_and(|model| whole(&model).is_ok());
+    match path.ends_with("best") && is_whole() {
+        true => failure.with_hint(format!(
+            "{} is whole: name it instead, or copy it over {}",
+            quoted(&last),
+            quoted(path)
+        )),
+        false => failure,
     }
 }
 
-fn whole(path: &Path) -> Result<(Checkpoint, Option<Tokenizer>), Failure> {
-    check_loading(path)?;
-    let doing = format!("loading {}", path.display());
-    let checkpoint = patiently(&doing, || Checkpoint::load(path))?;
-    Ok((checkpoint, read_tokenizer(path)?))
+/// Whether it is one of another program's.
+pub fn is_foreign(model: &Model) -> bool {
+    model.format != Format::TinyGpt
 }

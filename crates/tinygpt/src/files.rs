@@ -14,8 +14,19 @@ use std::path::{Path, PathBuf};
 /// [`Error::Io`]: what was there before stays, and nothing is left beside it. Only when the very
 /// last flush fails, of the name, `contents` are there already, if perhaps not on the disk.
 pub fn write_whole(path: &Path, contents: impl AsRef<[u8]>) -> Result<()> {
+    write_whole_by(path, |file| file.write_all(contents.as_ref()))
+}
+
+/// Puts what `write` writes at `path`, all or nothing.
+///
+/// # Errors
+/// As for [`write_whole`].
+pub(crate) fn write_whole_by(
+    path: &Path,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> Result<()> {
     let new = beside(path, ".tmp");
-    let written = write_synced(&new, |file| file.write_all(contents.as_ref()))
+    let written = write_synced(&new, write)
         .and_then(|()| fs::rename(&new, path))
         .and_then(|()| sync_parent(path));
     if written.is_err() {

@@ -11,6 +11,7 @@ pub mod data;
 pub mod model;
 pub mod optim;
 pub mod checkpoint;
+pub mod formats;
 pub mod sample;
 pub mod train;
 pub mod run;

@@ -3,7 +3,7 @@
 use super::info::named_model;
 use crate::args::{cpu, threads};
 use crate::memory::check_checking;
-use crate::{Outcome, failure::Failure, out::Out, trained::named_checkpoint};
+use crate::{Outcome, failure::Failure, out::Out, trained};
 use clap::builder::PossibleValuesParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,7 +31,7 @@ pub fn arguments(command: Command) -> Command {
             Arg::new("model")
                 .value_name("RUN|PRESET")
                 .default_value("quick")
-                .help("A preset, a run or checkpoint folder, or a config file"),
+                .help("A preset, a run, a model of any format, or a config file"),
         )
         .arg(
             Arg::new("only")
@@ -91,9 +91,10 @@ fn subject(name: &str, cpu: tinygpt::Cpu) -> Result<Subject, Failure> {
         check_checking(name, Subject::fresh_bytes(&config))?;
         return Ok(Subject::fresh(&config, cpu)?);
     }
-    let (_, checkpoint, _) = named_checkpoint(Some(path))?;
-    check_checking(name, Subject::trained_bytes(&checkpoint.config))?;
-    Ok(Subject::trained(checkpoint, cpu)?)
+    let model = trained::named(Some(path))?;
+    let (params, _) = trained::read(&model)?;
+    check_checking(name, Subject::trained_bytes(&model.config))?;
+    Ok(Subject::trained(model.config, params, cpu)?)
 }
 
 fn is_preset(name: &str) -> bool {

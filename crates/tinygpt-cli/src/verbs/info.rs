@@ -8,6 +8,7 @@ use indicatif::HumanDuration;
 use std::path::Path;
 use std::time::Duration;
 use tinygpt::checkpoint::{self, Progress};
+use tinygpt::formats::{Format, Model};
 use tinygpt::run::{folder::RUNS, keys, read::PRESETS, thousands};
 use tinygpt::{GptConfig, Layers, Run, TrainConfig};
 
@@ -34,7 +35,7 @@ pub fn arguments(command: Command) -> Command {
         Arg::new("model")
             .value_name("RUN|PRESET")
             .default_value("quick")
-            .help("A preset, a run, a checkpoint, or a config file"),
+            .help("A preset, a run, a model of any format, or a config file"),
         count("batch-size", "B", "Sequences in a batch [default: the model's recipe]"),
         count("block-size", "T", "Tokens in a sequence [default: as long as the model takes]"),
         Arg::new("all").long("all").action(ArgAction::SetTrue).help("Write out every block"),
@@ -83,13 +84,8 @@ pub fn named_model(name: &str) -> Result<NamedModel, Failure> {
     if let Ok(run) = Run::open(Path::new(RUNS), Some(path)) {
         return of_run(&run);
     }
-    let weights = path.extension().is_some_and(|end| end == "safetensors");
-    if path.is_file() && !weights {
-        return Err(Failure::usage(format!("{name} is no model"))
-            .with_hint("expected a preset, a run, a checkpoint, a .safetensors or a .toml file"));
-    }
     if path.exists() {
-        return of_checkpoint(path);
+        return of_model(path);
     }
     let names = PRESETS.iter().map(|(preset, _)| *preset);
     let near = keys::nearest(name, names.clone()).map(|near| format!("did you mean {near}?"));
@@ -115,19 +111,29 @@ fn of_run(run: &Run) -> Result<NamedModel, Failure> {
             model.title += &line(name, &training_of(&path).0);
         }
     }
-    if let Ok(path) = run.model() {
-        model.title += &line("tokenizer", &tokenizer_of(&path));
+    if let Some(saved) = run.model().ok().and_then(|path| Model::open(&path).ok()) {
+        model.title += &line("tokenizer", &tokenizer_of(&saved));
     }
     Ok(model)
 }
 
-fn of_checkpoint(path: &Path) -> Result<NamedModel, Failure> {
-    let config = checkpoint::read_config(path)?;
-    let (training, train) = training_of(path);
-    let title = path.display().to_string()
-        + &line("training", &training)
-        + &line("tokenizer", &tokenizer_of(path));
-    Ok(NamedModel::new(title, config, &train))
+fn of_model(path: &Path) -> Result<NamedModel, Failure> {
+    let model = Model::open(path)?;
+    let mut title = model.path.display().to_string();
+    let (training, train) = match (model.format, model.iterations()) {
+        (Format::TinyGpt, _) => training_of(path),
+        (_, Some(step)) => {
+            (format!("step {} of nanoGPT's trainer", thousands(step)), TrainConfig::default())
+        }
+        _ => ("weights only".into(), TrainConfig::default()),
+    };
+    if model.format != Format::TinyGpt {
+        title += &line("format", model.format.title());
+        title.extend(model.notices.iter().map(|notice| line("note", notice)));
+    }
+    title += &line("training", &training);
+    title += &line("tokenizer", &tokenizer_of(&model));
+    Ok(NamedModel::new(title, model.config, &train))
 }
 
 fn line(name: &str, text: &str) -> String {
@@ -153,8 +159,8 @@ fn training_of(path: &Path) -> (String, TrainConfig) {
     (format!("step {step} of {all}, {loss}, {tokens} tokens in {time}"), train)
 }
 
-fn tokenizer_of(path: &Path) -> String {
-    match checkpoint::read_tokenizer(path) {
+fn tokenizer_of(model: &Model) -> String {
+    match model.tokenizer() {
         Err(error) => format!("damaged: {error}"),
         Ok(None) => "none".into(),
         Ok(Some(tokenizer)) => match (tokenizer.name(), tokenizer.vocab_size()) {

@@ -4,6 +4,7 @@ pub mod bench;
 pub mod check;
 pub mod completions;
 pub mod eval;
+pub mod export;
 pub mod info;
 pub mod sample;
 pub mod tokenize;

@@ -40,5 +40,5 @@ fn a_file_that_is_no_model_is_named() {
     let place = Place::new();
     place.write("t.txt", "to be");
     let (code, _, message) = place.run(&["info", "t.txt"]);
-    assert!(code == 2 && message.contains("error: t.txt is no model"), "{message}");
+    assert!(code == 1 && message.contains("error: t.txt is no model"), "{message}");
 }

@@ -1,6 +1,7 @@
 //! The verbs that work on a trained model, on tiny ones that `tinygpt train` makes.
 
 mod eval;
+mod formats;
 mod info;
 mod sample;
 mod tokens;
@@ -81,6 +82,13 @@ impl Place {
         let mut lines = stderr.lines();
         assert!(lines.next().unwrap().starts_with("error: "), "{args:?}: {stderr}");
         assert!(lines.all(|line| line.starts_with("hint: ")), "{args:?}: {stderr}");
+        stderr
+    }
+
+    /// The error of a command that fails with `code`, after whatever it noted.
+    fn fails_noting(&self, code: i32, args: &[&str]) -> String {
+        let (found, _, stderr) = self.run(args);
+        assert_eq!(found, code, "{args:?}: {stderr}");
         stderr
     }
 

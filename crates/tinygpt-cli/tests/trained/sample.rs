@@ -321,7 +321,7 @@ fn a_model_that_is_not_there_yet_or_not_whole_says_what_to_do() {
         ("cut", "model.safetensors", &model[..model.len() / 2], "file truncated: expected"),
         ("lfs", "model.safetensors", pointer, "Git LFS pointer"),
         ("torch", "model.safetensors", b"PK\x03\x04\x00\x00\x00\x00\x00", "zip archive"),
-        ("hf", "config.json", br#"{"model_type": "gpt2"}"#, "Hugging Face"),
+        ("hf", "config.json", br#"{"model_type": "gpt2"}"#, "n_layer = 12"),
         ("bpe", "tokenizer.json", br#"{"model": {"type": "Unigram"}}"#, "Unigram"),
         ("broken", "tokenizer.json", b"{", "tokenizer.json"),
         ("words", "tokenizer.json", tokens(99).as_bytes(), "has 99 tokens, its model 18"),
@@ -332,7 +332,7 @@ fn a_model_that_is_not_there_yet_or_not_whole_says_what_to_do() {
     std::fs::remove_file(place.path("words/tokenizer.json")).unwrap();
     assert!(said("words").contains("words has no tokenizer.json"));
     place.write("my.bin", b"PK\x03\x04\x00\x00\x00\x00\x00");
-    assert!(said("my.bin").contains("hint: TinyGPT reads safetensors files"));
+    assert!(said("my.bin").contains("a zip archive that is damaged or cut short"));
 }
 
 /// The tokenizer.json of `n` characters.

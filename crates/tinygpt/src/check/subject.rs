@@ -1,12 +1,10 @@
 //! What the checks look at: a trained model, or a fresh one, cut down to what takes seconds.
 
 use super::{Batch, CHECK_STREAM};
-use crate::checkpoint::Checkpoint;
 use crate::config::GptConfig;
 use crate::data::{Tokens, fill};
 use crate::error::Result;
 use crate::model::{Gpt, Params, Spec, Tensors};
-use std::sync::Arc;
 use tinygpt_kernels::Cpu;
 use tinygpt_kernels::rng::Stream;
 
@@ -44,13 +42,9 @@ impl Subject {
     ///
     /// # Errors
     /// A configuration that cannot work.
-    pub fn trained(checkpoint: Checkpoint, cpu: Cpu) -> Result<Self> {
-        let Checkpoint { config, params, .. } = checkpoint;
+    pub fn trained(config: GptConfig, params: Params, cpu: Cpu) -> Result<Self> {
         let short = first_positions(&config);
-        let mut kept = Params::zeros(Arc::new(Tensors::of(&short)));
-        for (spec, (_, values)) in kept.table().clone().iter().zip(params.iter()) {
-            kept.get_mut(spec).copy_from_slice(&values[..spec.len()]);
-        }
+        let kept = params.first_positions(&short);
         let gpt = Gpt::with_params(short, kept, cpu)?;
         Ok(Self { config, gpt })
     }
@@ -145,6 +139,7 @@ fn smaller(config: &GptConfig) -> GptConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
     use tinygpt_kernels::Isa;
 
     #[test]
@@ -169,8 +164,7 @@ mod tests {
         };
         let params = Params::init(Arc::new(Tensors::of(&config)), 5);
         let whole = params.clone();
-        let checkpoint = Checkpoint { config, params, tokenizer_json: None };
-        let subject = Subject::trained(checkpoint, Cpu::new(1, Isa::best())).unwrap();
+        let subject = Subject::trained(config, params, Cpu::new(1, Isa::best())).unwrap();
         let kept = subject.gpt.params();
         assert_eq!(kept.wpe(), &whole.wpe()[..64 * 3]);
         assert_eq!(kept.block(0).mlp.c_proj.weight, whole.block(0).mlp.c_proj.weight);

@@ -47,9 +47,7 @@ pub(super) fn read(path: &Path) -> Result<GptConfig> {
         Some(Value::String(kind)) if kind == MODEL_TYPE => {}
         Some(Value::String(kind)) if kind == "gpt2" => {
             return Err(problem("model_type is gpt2: a model in Hugging Face's layout".into())
-                .with_hint(
-                    "its weights are stored transposed, under other keys; convert it first",
-                ));
+                .with_hint("`formats::Model::open` reads it; a run of TinyGPT's has its own"));
         }
         other => {
             let found = other.map_or("missing".into(), |value| value.to_string());

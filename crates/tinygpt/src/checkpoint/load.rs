@@ -1,19 +1,16 @@
 //! Reading a checkpoint back, whoever wrote it and in whatever state a kill left it.
 
+use super::stored::rows;
 use super::{CONFIG, Checkpoint, MODEL, PROGRESS, Progress, STATE, TOKENIZER};
 use super::{SavedProgress, TrainState};
 use super::{config_file, exists, swap, tensor_file::TensorFile};
 use crate::config::GptConfig;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::model::tensors::Spec;
-use crate::model::{Params, Tensors};
+use crate::model::Params;
 use crate::tokenizer::{self, Tokenizer};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-/// The unembedding's name, for files that store it although it is the token embedding.
-const HEAD: &str = "lm_head.weight";
 impl Checkpoint {
     /// Loads a checkpoint folder, or a `.safetensors` file with its `config.json` beside it.
     ///
@@ -22,31 +19,19 @@ impl Checkpoint {
     /// the system does not let us read.
     pub fn load(path: &Path) -> Result<Self> {
         let (folder, model) = locate(path)?;
-        let mut file = TensorFile::open(&model)?;
+        let file = TensorFile::open(&model)?;
         let config = config_file::read(&folder.join(CONFIG))?;
-        // Before the table is built: a block has at least six tensors, so more blocks than tensors
-        // cannot be, whatever a damaged config.json says.
-        if config.n_layer > file.len() {
-            let (n, m) = (config.n_layer, file.len());
-            let problem = format!("has {m} tensors; n_layer = {n} in config.json needs more");
-            return Err(Error::checkpoint(model, problem));
-        }
-        let params = read_params(&mut file, &config)?;
+        let params = file.weights.params(&config)?;
         let tokenizer_json = read_tokenizer_json(&folder.join(TOKENIZER))?;
         Ok(Self { config, params, tokenizer_json })
     }
-
-    /// Whether every weight is a number to go on from; `path` is what an error calls the
-    /// checkpoint.
-    ///
-    /// # Errors
-    /// [`Error::NotFinite`] names the first that is not.
-    pub fn check_finite(&self, path: &Path) -> Result<()> {
-        finite(&self.params, path)
-    }
 }
 
-fn finite(params: &Params, path: &Path) -> Result<()> {
+/// Whether every number of `params` is one to go on from; `path` is where they are from.
+///
+/// # Errors
+/// [`Error::NotFinite`] names the first that is not.
+pub fn check_finite(params: &Params, path: &Path) -> Result<()> {
     for (spec, values) in params.iter() {
         if let Some((at, &value)) = values.iter().enumerate().find(|(_, x)| !x.is_finite()) {
             let what = format!("{}[{at}] of {}", spec.name, path.display());
@@ -57,43 +42,19 @@ fn finite(params: &Params, path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn read_params(file: &mut TensorFile, config: &GptConfig) -> Result<Params> {
-    let table = Arc::new(Tensors::of(config));
-    let mut rows = rows(&table, "");
-    let stored_tied_head = config.tied && file.has(HEAD);
-    if stored_tied_head {
-        rows.push((HEAD.to_owned(), &table.wte.shape));
-    }
-    file.check(&rows)?;
-    let mut params = Params::zeros(table.clone());
-    for spec in table.iter() {
-        file.read(&spec.name, params.get_mut(spec))?;
-    }
-    if stored_tied_head {
-        let mut head = vec![0.0; table.wte.len()];
-        file.read(HEAD, &mut head)?;
-        // By bits, so that a NaN equals itself.
-        if head.iter().zip(params.get(&table.wte)).any(|(a, b)| a.to_bits() != b.to_bits()) {
-            let wte = &table.wte.name;
-            let problem = format!("{HEAD} differs from {wte}, though config.json says tied");
-            return Err(Error::checkpoint(&file.path, problem)
-                .with_hint("\"tied\": false in config.json gives the model both"));
-        }
-    }
-    Ok(params)
-}
-
-/// The names (after `prefix`) and shapes that a file of that table has.
-fn rows<'a>(table: &'a Tensors<Spec>, prefix: &str) -> Vec<(String, &'a [usize])> {
-    table.iter().map(|spec| (format!("{prefix}{}", spec.name), &*spec.shape)).collect()
-}
-
 /// The configuration of the checkpoint at `path`, without its parameters.
 ///
 /// # Errors
 /// As for [`Checkpoint::load`].
 pub fn read_config(path: &Path) -> Result<GptConfig> {
     config_file::read(&locate(path)?.0.join(CONFIG))
+}
+
+/// Bytes of the weights of the checkpoint at `path`; what is no file is for loading to say.
+pub(crate) fn model_bytes(path: &Path) -> u64 {
+    let file = locate(path)
+        .and_then(|(_, model)| std::fs::metadata(&model).map_err(Error::io("read", &model)));
+    file.map_or(0, |file| file.len())
 }
 
 /// The tokenizer of the checkpoint at `path`; none if it was saved without one.
@@ -128,10 +89,13 @@ pub fn read_progress(path: &Path) -> Result<Option<Progress>> {
 
 fn saved_progress(file: &TensorFile) -> Result<SavedProgress> {
     let Some(json) = file.metadata.get(PROGRESS) else {
-        return Err(Error::checkpoint(&file.path, format!("has no `{PROGRESS}` in its metadata")));
+        return Err(Error::checkpoint(
+            &file.weights.path,
+            format!("has no `{PROGRESS}` in its metadata"),
+        ));
     };
     serde_json::from_str(json).map_err(|error| {
-        Error::checkpoint(&file.path, format!("`{PROGRESS}` in its metadata: {error}"))
+        Error::checkpoint(&file.weights.path, format!("`{PROGRESS}` in its metadata: {error}"))
     })
 }
 
@@ -150,10 +114,10 @@ impl TrainState {
             return Err(Error::checkpoint(folder, problem)
                 .with_hint("start a new run from these weights instead (--init-from)"));
         }
-        let mut file = TensorFile::open(&state)?;
+        let file = TensorFile::open(&state)?;
         let SavedProgress { progress, of_model } = saved_progress(&file)?;
         let table = model.table();
-        file.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
+        file.weights.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
         let expected = model.fingerprint();
         if let Some(found) = of_model.filter(|found| *found != expected) {
             let problem =
@@ -163,12 +127,9 @@ impl TrainState {
                  (--init-from)",
             ));
         }
-        let mut moment = |prefix: &str| {
-            let mut params = Params::zeros(table.clone());
-            for spec in table.iter() {
-                file.read(&format!("{prefix}{}", spec.name), params.get_mut(spec))?;
-            }
-            finite(&params, &state)?;
+        let moment = |prefix: &str| {
+            let params = file.weights.read_all(table.clone(), prefix)?;
+            check_finite(&params, &state)?;
             Ok(params)
         };
         Ok(Self { progress, exp_avg: moment("exp_avg.")?, exp_avg_sq: moment("exp_avg_sq.")? })

@@ -16,15 +16,17 @@
 //! every name and shape with the table that `config.json` gives.
 
 mod config_file;
-mod foreign;
-mod tensor_file;
-mod swap;
+pub(crate) mod foreign;
+pub(crate) mod stored;
+pub(crate) mod tensor_file;
+pub(crate) mod swap;
 mod load;
 
 #[cfg(test)]
 mod tests;
 
-pub use load::{read_config, read_progress, read_tokenizer};
+pub(crate) use load::model_bytes;
+pub use load::{check_finite, read_config, read_progress, read_tokenizer};
 
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::DataOptions;
@@ -126,7 +128,7 @@ pub fn save(
     tokenizer_json: Option<&str>,
     state: Option<StateRef<'_>>,
 ) -> Result<()> {
-    swap::replace(folder, |new| {
+    swap::replace(folder, &FILES, |new| {
         tensor_file::write(&new.join(MODEL), ("format", "pt".into()), &[("", params)])?;
         write_text(&new.join(CONFIG), &config_file::to_json(config))?;
         if let Some(text) = tokenizer_json {

@@ -32,19 +32,24 @@ use std::path::{Path, PathBuf};
 const SAVING: &str = ".saving";
 const REPLACED: &str = ".replaced";
 
-/// Makes `folder` be what `fill` writes into the folder it is given, all or nothing.
+/// Makes `folder` be what `fill` writes into the folder it is given, all or nothing. Of what it held
+/// the files of those `names` go, and every other stays.
 ///
 /// # Errors
 /// Those of `fill`, and [`Error::Io`]. Then `folder` is what it was, and nothing is left beside it.
-pub(super) fn replace(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+pub(crate) fn replace(
+    folder: &Path,
+    names: &[&str],
+    fill: impl FnOnce(&Path) -> Result<()>,
+) -> Result<()> {
     let folder = &target(folder);
-    repair(folder)?;
-    refuse_foreign(folder)?;
+    repair(folder, names)?;
+    refuse_foreign(folder, names)?;
     let new = beside(folder, SAVING);
     let done = fs::create_dir_all(&new)
         .map_err(Error::io("create", &new))
         .and_then(|()| fill(&new))
-        .and_then(|()| switch(folder, &new).map_err(Error::io("replace", folder)));
+        .and_then(|()| switch(folder, &new, names).map_err(Error::io("replace", folder)));
     if done.is_err() {
         // The error that matters is the first one.
         let _ = fs::remove_dir_all(&new);
@@ -53,7 +58,7 @@ pub(super) fn replace(folder: &Path, fill: impl FnOnce(&Path) -> Result<()>) -> 
 }
 
 /// Steps 2 to 4.
-fn switch(folder: &Path, new: &Path) -> std::io::Result<()> {
+fn switch(folder: &Path, new: &Path, names: &[&str]) -> std::io::Result<()> {
     let old = beside(folder, REPLACED);
     sync_folder(new)?;
     sync_parent(new)?;
@@ -67,12 +72,12 @@ fn switch(folder: &Path, new: &Path) -> std::io::Result<()> {
         return Err(error);
     }
     // The new one is saved; what stays of the old one, the next save removes.
-    let _ = retire(&old, folder);
+    let _ = retire(&old, folder, names);
     Ok(())
 }
 
 /// The folder to read `folder` from: itself, or what a killed save left (see the table).
-pub(super) fn current(folder: &Path) -> PathBuf {
+pub(crate) fn current(folder: &Path) -> PathBuf {
     let folder = target(folder);
     let (new, old) = (beside(&folder, SAVING), beside(&folder, REPLACED));
     match (exists(&folder), exists(&new), exists(&old)) {
@@ -83,7 +88,7 @@ pub(super) fn current(folder: &Path) -> PathBuf {
 }
 
 /// Brings what a killed save left to an end (see the table).
-fn repair(folder: &Path) -> Result<()> {
+fn repair(folder: &Path, names: &[&str]) -> Result<()> {
     let (new, old) = (beside(folder, SAVING), beside(folder, REPLACED));
     let survivor = current(folder);
     let repaired = (|| {
@@ -94,19 +99,19 @@ fn repair(folder: &Path) -> Result<()> {
         if exists(&new) {
             fs::remove_dir_all(&new)?;
         }
-        retire(&old, folder)
+        retire(&old, folder, names)
     })();
     repaired.map_err(Error::io("repair", folder))
 }
 
 /// Removes a replaced checkpoint; files that are not ours move to the one in its place.
-fn retire(old: &Path, folder: &Path) -> std::io::Result<()> {
+fn retire(old: &Path, folder: &Path, names: &[&str]) -> std::io::Result<()> {
     if !exists(old) {
         return Ok(());
     }
     for entry in fs::read_dir(old)? {
         let entry = entry?;
-        if FILES.iter().any(|&name| entry.file_name() == name) {
+        if names.iter().any(|&name| entry.file_name() == name) {
             fs::remove_file(entry.path())?;
         } else {
             fs::rename(entry.path(), folder.join(entry.file_name()))?;
@@ -126,10 +131,11 @@ pub(super) fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder with files, none of which is a model, is somebody's: a save must not move it about.
-fn refuse_foreign(folder: &Path) -> Result<()> {
+/// A folder with files, none of which is the first of `names`, a model, is somebody's: a save must
+/// not move it about.
+fn refuse_foreign(folder: &Path, names: &[&str]) -> Result<()> {
     let Ok(mut entries) = fs::read_dir(folder) else { return Ok(()) };
-    if entries.next().is_some() && !exists(&folder.join(super::MODEL)) {
+    if entries.next().is_some() && !exists(&folder.join(names[0])) {
         return Err(Error::checkpoint(folder, "is neither empty nor a checkpoint; nothing saved")
             .with_hint("choose a new folder"));
     }
@@ -198,7 +204,7 @@ mod tests {
             assert_eq!(found, loaded, "{present}");
             assert_eq!(names(parent.path()).len(), present.split_whitespace().count());
 
-            let failed = replace(&best, |new| {
+            let failed = replace(&best, &FILES, |new| {
                 fill(new, "half")?;
                 Err(Error::checkpoint(new, "no space"))
             });
@@ -207,7 +213,7 @@ mod tests {
             assert!(!exists(&best) || content(&best) == loaded, "{present}");
             assert!(names(parent.path()).len() <= 1, "{present}: {:?}", names(parent.path()));
 
-            replace(&best, |new| fill(new, "next")).unwrap();
+            replace(&best, &FILES, |new| fill(new, "next")).unwrap();
             assert_eq!(content(&best), "next", "{present}");
             assert_eq!(names(parent.path()), ["best"], "{present}");
         }
@@ -217,9 +223,9 @@ mod tests {
     fn a_users_own_files_in_a_checkpoint_survive_saves_and_removal() {
         let parent = tempfile::tempdir().unwrap();
         let best = parent.path().join("best");
-        replace(&best, |new| fill(new, "1")).unwrap();
+        replace(&best, &FILES, |new| fill(new, "1")).unwrap();
         fs::write(best.join("notes.txt"), "mine").unwrap();
-        replace(&best, |new| fill(new, "2")).unwrap();
+        replace(&best, &FILES, |new| fill(new, "2")).unwrap();
         assert_eq!(names(&best), ["model.safetensors", "notes.txt"]);
         remove(&best).unwrap();
         assert_eq!(names(&best), ["notes.txt"]);
@@ -229,16 +235,16 @@ mod tests {
     fn a_replaced_checkpoint_that_cannot_be_removed_is_no_failure_and_goes_with_the_next_save() {
         let parent = tempfile::tempdir().unwrap();
         let best = parent.path().join("best");
-        replace(&best, |new| fill(new, "1")).unwrap();
+        replace(&best, &FILES, |new| fill(new, "1")).unwrap();
         let obstacle = |folder: &Path| folder.join(super::super::CONFIG);
         fs::create_dir(obstacle(&best)).unwrap();
-        replace(&best, |new| fill(new, "2")).unwrap();
+        replace(&best, &FILES, |new| fill(new, "2")).unwrap();
         assert_eq!(content(&best), "2");
         assert_eq!(names(parent.path()), ["best", "best.replaced"]);
-        assert!(replace(&best, |new| fill(new, "3")).is_err());
+        assert!(replace(&best, &FILES, |new| fill(new, "3")).is_err());
         assert_eq!(content(&best), "2");
         fs::remove_dir(obstacle(&beside(&best, REPLACED))).unwrap();
-        replace(&best, |new| fill(new, "4")).unwrap();
+        replace(&best, &FILES, |new| fill(new, "4")).unwrap();
         assert_eq!(content(&best), "4");
         assert_eq!(names(parent.path()), ["best"]);
     }
@@ -247,7 +253,7 @@ mod tests {
     fn a_folder_of_other_things_is_never_replaced() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("thesis.tex"), "mine").unwrap();
-        let error = replace(parent.path(), |new| fill(new, "1")).unwrap_err();
+        let error = replace(parent.path(), &FILES, |new| fill(new, "1")).unwrap_err();
         assert!(error.to_string().contains("neither empty nor a checkpoint"), "{error}");
         assert_eq!(names(parent.path()), ["thesis.tex"]);
     }
@@ -259,7 +265,7 @@ mod tests {
         let (real, link) = (parent.path().join("real"), parent.path().join("best"));
         std::os::unix::fs::symlink("real", &link).unwrap();
         for content in ["1", "2"] {
-            replace(&link, |new| fill(new, content)).unwrap();
+            replace(&link, &FILES, |new| fill(new, content)).unwrap();
         }
         assert_eq!(content(&real), "2");
         assert_eq!(names(parent.path()), ["best", "real"]);

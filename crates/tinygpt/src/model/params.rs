@@ -3,6 +3,7 @@
 //! One arena, a tensor after another as in the table, each at the start of a 64-byte line.
 
 use super::tensors::{Block, Init, Norm, Spec, Tensors};
+use crate::config::GptConfig;
 use std::ops::Range;
 use std::sync::Arc;
 use tinygpt_kernels::{Buffer, rng::Stream};
@@ -36,6 +37,16 @@ impl Params {
             }
         }
         params
+    }
+
+    /// The same for a model of fewer positions, which keeps the first of them: every tensor is as
+    /// long as it was, or as the beginning of it that `config` has room for.
+    pub fn first_positions(&self, config: &GptConfig) -> Self {
+        let mut kept = Self::zeros(Arc::new(Tensors::of(config)));
+        for (spec, (_, values)) in kept.table.clone().iter().zip(self.iter()) {
+            kept.get_mut(spec).copy_from_slice(&values[..spec.len()]);
+        }
+        kept
     }
 
     /// The table these numbers are laid out by.
@@ -152,7 +163,6 @@ impl<'a> Cut<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::GptConfig;
 
     #[test]
     fn initialisation_has_the_standard_deviations_of_the_table() {

@@ -4,6 +4,7 @@ use super::folder::{METRICS, Run};
 use super::latest::{LATEST, followed};
 use crate::checkpoint;
 use crate::error::{Error, Result};
+use crate::formats;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -21,14 +22,15 @@ impl Run {
         let problem = match fs::metadata(typed) {
             Err(_) => "there is no such run".to_owned(),
             Ok(_) if checkpoint::exists(typed) => "is a checkpoint, not a run".to_owned(),
+            Ok(_) if formats::exists(typed) => "is a model, not a run".to_owned(),
             Ok(_) => format!("is no run: it has no {METRICS}"),
         };
         Err(known_runs(runs, Error::checkpoint(typed, problem)))
     }
 }
 
-/// The checkpoint that a user means: of a run (none typed: the latest), a checkpoint's folder, or a
-/// file, whose loading will say what it is.
+/// The model that a user means: of a run (none typed: the latest), a folder with a checkpoint or
+/// another program's model, or a file, whose loading will say what it is.
 ///
 /// # Errors
 /// [`Error::Checkpoint`] if there is no such thing, or a run without a checkpoint.
@@ -36,11 +38,26 @@ pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = typed {
         // A text file `latest` is a file too, but means a run.
         let is_pointer = path.file_name().is_some_and(|name| name == LATEST);
-        if checkpoint::exists(path) || (path.is_file() && !is_pointer) {
+        if formats::exists(path) && !is_pointer {
             return Ok(path.to_owned());
         }
     }
-    Run::open(runs, typed)?.model()
+    match (Run::open(runs, typed), typed) {
+        (Ok(run), _) => run.model(),
+        (Err(error), Some(path)) if is_hubs(path) => Err(error.with_hint(format!(
+            "TinyGPT downloads nothing: `hf download {0} --local-dir {0}` brings a model from the \
+             hub into a folder to name",
+            path.display()
+        ))),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Whether a name for which there is no folder looks like one of Hugging Face's hub.
+fn is_hubs(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    let published = ["gpt2", "distilgpt2"].iter().any(|gpt2| name.starts_with(gpt2));
+    !path.exists() && (published || name.starts_with("openai-community/"))
 }
 
 fn latest(runs: &Path) -> Result<Run> {

@@ -17,6 +17,7 @@ use toml::{Spanned, Value};
 pub const PRESETS: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../configs/quick.toml")),
     ("shakespeare-char", include_str!("../../../../configs/shakespeare-char.toml")),
+    ("finetune", include_str!("../../../../configs/finetune.toml")),
     ("gpt2", include_str!("../../../../configs/gpt2.toml")),
     ("gpt2-medium", include_str!("../../../../configs/gpt2-medium.toml")),
     ("gpt2-large", include_str!("../../../../configs/gpt2-large.toml")),

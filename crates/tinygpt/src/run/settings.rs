@@ -25,6 +25,11 @@ pub const DEFAULT_PRESET: &str = "quick";
 pub struct Layers {
     /// A preset's name; above the one that `file` may name.
     pub preset: Option<String>,
+    /// The preset where neither names one; [`DEFAULT_PRESET`] if this does not either.
+    pub usual_preset: Option<&'static str>,
+    /// Keys and values that come with the model of another program's at that path, above the
+    /// preset; those that are no settings here are left out.
+    pub brought: Option<(PathBuf, Vec<(String, String)>)>,
     /// A TOML file of flat keys.
     pub file: Option<PathBuf>,
     /// The texts to train on; above those that `file` may name.
@@ -63,10 +68,15 @@ impl Settings {
             .preset
             .as_deref()
             .or(file.as_ref().and_then(|file| file.preset.as_deref()))
+            .or(layers.usual_preset)
             .unwrap_or(DEFAULT_PRESET);
         let mut stack = Stack::of(&default_table());
         let rows = ConfigFile::parse(preset_text(preset)?, &format!("preset {preset}"))?.settings;
         stack.lay(rows, Origin::Preset(preset.into()));
+        if let Some((path, brought)) = &layers.brought {
+            let rows = brought.iter().filter_map(|(key, text)| typed_value(key, text).ok());
+            stack.lay(rows.collect(), Origin::File(path.clone()));
+        }
         if let (Some(file), Some(path)) = (&file, &layers.file) {
             stack.lay_file(file, Origin::File(path.clone()));
         }
@@ -202,7 +212,7 @@ mod tests {
             preset: preset.map(Into::into),
             file: file.map(|text| std::fs::write(&path, text).map(|()| path.clone()).unwrap()),
             command_line: flags.iter().map(|&(k, v)| (k.into(), v.into())).collect(),
-            text: Vec::new(),
+            ..Layers::default()
         };
         Settings::resolve(&layers).unwrap()
     }

@@ -21,7 +21,7 @@ use tokenizers::models::bpe::BPE;
 pub const END_OF_TEXT: &str = "<|endoftext|>";
 
 /// The character for each byte.
-pub(super) static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(|| {
+pub(crate) static ALPHABET: LazyLock<[char; 256]> = LazyLock::new(|| {
     let mut others = '\u{100}'..;
     std::array::from_fn(|byte| match byte as u8 {
         byte @ (b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff) => char::from(byte),

@@ -18,6 +18,7 @@ mod decoder;
 mod json;
 mod kind;
 
+pub(crate) use bpe::ALPHABET;
 pub use bpe::{Bpe, END_OF_TEXT};
 pub use chars::Chars;
 pub(crate) use chars::{Census, Place};

@@ -107,8 +107,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let (mut settings, _) = settled(&Layers {
         preset: matches.get_one::<String>("preset").cloned(),
         file: matches.get_one::<PathBuf>("config").cloned(),
-        text: Vec::new(),
         command_line: typed_settings(matches),
+        ..Layers::default()
     })?;
     settings.train.dtype = dtype_of(matches);
     for flag in ["quantize", "num_samples"] {

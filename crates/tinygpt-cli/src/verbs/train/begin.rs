@@ -2,27 +2,26 @@
 
 use super::room::Room;
 use super::signals::Signals;
+use super::weights::Weights;
 use crate::args::{cpu, typed_settings};
 use crate::memory::check_training;
 use crate::out::tell;
 use crate::progress::{patiently, reading};
-use crate::{failure::Failure, trained::named_checkpoint};
+use crate::{failure::Failure, trained};
 use clap::ArgMatches;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::{fs, io};
-use tinygpt::checkpoint::{self, Progress, TrainState, read_config, read_progress};
+use tinygpt::checkpoint::{self, Progress, TrainState, check_finite, read_config, read_progress};
 use tinygpt::files::{quoted, read_text, write_whole};
+use tinygpt::formats::{self, Format, GoesOn, Model};
 use tinygpt::model::{Params, Tensors};
-use tinygpt::run::keys::Group;
+use tinygpt::run::keys::{self, Group};
 use tinygpt::run::layers::Origin;
 use tinygpt::run::read::LONGEST_CONFIG;
 use tinygpt::run::{data_options, dataset, folder::RUNS};
 use tinygpt::run::{settings::diff, values::RunSettings};
-use tinygpt::{
-    Checkpoint, DataOptions, Dataset, Gpt, GptConfig, Input, Layers, Run, Settings, Tokenizer,
-    TokenizerKind, Trainer,
-};
+use tinygpt::{Checkpoint, DataOptions, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
 
 /// A training about to start, and the folder it keeps.
 pub struct Begun {
@@ -31,22 +30,64 @@ pub struct Begun {
     pub trainer: Trainer,
 }
 
-/// The settings of a new run.
-pub fn settings(matches: &ArgMatches) -> Result<Settings, Failure> {
+/// The model that a new run starts from, if it does: that of `--init-from`, or another program's
+/// whose training `--resume` goes on with.
+pub fn model(matches: &ArgMatches) -> Result<Option<Model>, Failure> {
+    let path = |name| matches.try_get_one::<PathBuf>(name).ok().flatten();
+    if let Some(path) = path("init-from") {
+        return trained::named(Some(path)).map(Some);
+    }
+    let foreign = |path: &&PathBuf| {
+        formats::exists(path) && Format::of(path).is_ok_and(|format| format != Format::TinyGpt)
+    };
+    path("resume").filter(foreign).map(|path| trained::named(Some(path))).transpose()
+}
+
+/// The settings of a new run; a model of another program's is fine-tuned unless a recipe is named,
+/// and brings its own recipe where its training goes on.
+pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings, Failure> {
+    let foreign = model.filter(|model| trained::is_foreign(model));
+    let goes_on = foreign.filter(|_| matches.contains_id("resume"));
     let layers = Layers {
         preset: matches.get_one::<String>("preset").cloned(),
+        usual_preset: foreign.map(|_| FINETUNE),
+        brought: goes_on.map(|model| (model.path.clone(), brought(model))),
         file: matches.get_one::<PathBuf>("config").cloned(),
         text: matches.get_many::<PathBuf>("text").into_iter().flatten().cloned().collect(),
         command_line: typed_settings(matches),
     };
-    Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())
+    let settings = Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())?;
+    let unasked = goes_on.is_none() && layers.preset.is_none() && foreign.is_some();
+    if unasked && settings.preset == FINETUNE {
+        let shown = settings.shown();
+        let of_preset =
+            |key: &&keys::Key| settings.origins[key.name] == Origin::Preset(FINETUNE.into());
+        let rows = keys::KEYS.iter().filter(of_preset);
+        let rows: Vec<_> = rows.map(|key| format!("{} = {}", key.name, shown[key.name])).collect();
+        tell(&format!("note: preset {FINETUNE}: {}", rows.join(", ")));
+    }
+    Ok(settings)
 }
 
-/// A new run, from new weights or from those at `--init-from`. Its folder is made last, when
-/// nothing can go wrong any more.
+/// The recipe for a model that another program made.
+const FINETUNE: &str = "finetune";
+
+/// How nanoGPT's trainer was told to train: not where, nor on what.
+fn brought(model: &Model) -> Vec<(String, String)> {
+    let kept = |(key, _): &&(String, String)| {
+        let group = keys::find(key).map(|key| key.group);
+        let ours = matches!(group, Some(Group::Training | Group::Evaluation));
+        ours && !matches!(key.as_str(), "eval_only" | "dtype")
+    };
+    model.settings().iter().filter(kept).cloned().collect()
+}
+
+/// A new run, from new weights or from those of `model`. Its folder is made last, when nothing can
+/// go wrong any more.
 pub fn anew(
     matches: &ArgMatches,
     mut settings: Settings,
+    model: Option<Model>,
     signals: &Signals,
 ) -> Result<Begun, Failure> {
     let (runs, overwrite) = (Path::new(RUNS), matches.get_flag("overwrite"));
@@ -63,28 +104,36 @@ pub fn anew(
     }
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
-    let weights = match matches.get_one::<PathBuf>("init-from") {
-        Some(path) => Some(Weights::load(path, &mut settings)?),
-        None => None,
-    };
+    let goes_on = matches.contains_id("resume");
+    let mut weights =
+        model.map(|model| Weights::load(&model, &mut settings, goes_on)).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let options = DataOptions { vocabulary, ..data_options(&settings) };
     let beside = if named { out_dir.parent() } else { Some(runs) };
     let (data, room) = read(&settings.text, &options, beside, signals)?;
     settings.settle_vocab_size(data.tokenizer.vocab_size())?;
+    if let Some(weights) = &mut weights {
+        weights.crop(&mut settings, &data);
+    }
     data.check(settings.model.block_size)?;
     settings.model.check()?;
     check_training(&settings.model, settings.train.sequences_per_step())?;
-    let params = match weights {
-        Some(weights) => weights.params,
-        None => patiently("making the first weights", || {
-            Params::init(Arc::new(Tensors::of(&settings.model)), settings.train.seed)
-        }),
+    let (params, state) = match weights {
+        Some(Weights { params, goes_on, .. }) => {
+            let state = goes_on.map(|from| state(from, &settings, &data)).transpose()?;
+            (params, state)
+        }
+        None => {
+            let table = Arc::new(Tensors::of(&settings.model));
+            let params = || Params::init(table, settings.train.seed);
+            (patiently("making the first weights", params), None)
+        }
     };
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
 
     let run = match named {
         true => Run::create_at(&out_dir, overwrite)?,
+        false if goes_on => Run::create(runs, "nanogpt")?,
         false => Run::create(runs, &settings.preset)?,
     };
     // An evaluation alone leaves the latest run what `sample` should go on meaning.
@@ -97,8 +146,37 @@ pub fn anew(
         None => data,
     };
     write_whole(&run.config(), settings.to_toml())?;
-    let trainer = Trainer::new(gpt, data, settings.train.clone())?;
+    let train = settings.train.clone();
+    let trainer = match state {
+        Some(state) => Trainer::resume(gpt, state, data, train)?,
+        None => Trainer::new(gpt, data, train)?,
+    };
     Ok(Begun { run, settings, trainer })
+}
+
+/// Where nanoGPT's trainer stopped, for ours to go on from.
+fn state(from: GoesOn, settings: &Settings, data: &Dataset) -> Result<TrainState, Failure> {
+    let GoesOn { step, best_val_loss, exp_avg, exp_avg_sq } = from;
+    let train = settings.train.clone();
+    if step >= train.max_iters {
+        let all = train.max_iters;
+        return Err(Failure::usage(format!("already at {step} of {all} steps (max_iters)"))
+            .with_hint(format!("raise it with --max-iters {}", 2 * step.max(1))));
+    }
+    let tokens = (train.sequences_per_step() * settings.model.block_size) as u64;
+    let progress = Progress {
+        step,
+        best_val_loss,
+        stale_evals: 0,
+        last_eval: None,
+        tokens: step.saturating_mul(tokens),
+        elapsed_s: 0.0,
+        source: data.source.clone(),
+        train_tokens: data.train.len() as u64,
+        train,
+        data: data.options.clone(),
+    };
+    Ok(TrainState { progress, exp_avg, exp_avg_sq })
 }
 
 /// The text as tokens; those of a user's own text in a folder that is to be moved to the run.
@@ -142,87 +220,6 @@ fn moved(data: Dataset, room: &Room, run: &Run) -> Result<Dataset, Failure> {
         Failure::run(format!("cannot move the tokens to {}: {error}", to.display()))
     })?;
     Ok(Dataset { source, options, notices, ..Dataset::open(&to)? })
-}
-
-/// Weights to start from.
-struct Weights {
-    params: Params,
-    tokenizer: Option<Tokenizer>,
-}
-
-impl Weights {
-    /// Loads them, and makes the architecture of `settings` theirs.
-    fn load(path: &Path, settings: &mut Settings) -> Result<Self, Failure> {
-        let (path, checkpoint, tokenizer) = named_checkpoint(Some(path))?;
-        checkpoint.check_finite(&path)?;
-        let Checkpoint { config, params, .. } = checkpoint;
-        let asked = settings.clone();
-        settings.model = GptConfig { dropout: settings.model.dropout, ..config };
-        for change in diff(&asked, settings) {
-            let name = change.key.name;
-            if asked.origins[name] == Origin::CommandLine {
-                return Err(Failure::usage(format!(
-                    "{name} = {}: the weights at {} have {name} = {}",
-                    change.old,
-                    path.display(),
-                    change.new
-                ))
-                .with_hint("weights keep their shape; leave that flag out"));
-            }
-            settings.origins.insert(name, Origin::File(path.clone()));
-        }
-        // A vocabulary that once came from a text now comes with the weights.
-        settings.origins.insert("vocab_size", Origin::File(path.clone()));
-        match &tokenizer {
-            Some(tokenizer) => settings.run.tokenizer = its_kind(tokenizer, &path, &asked)?,
-            None => tell(&format!(
-                "note: {} has no tokenizer.json; the text's own is used",
-                path.display()
-            )),
-        }
-        if matches!(read_progress(&path), Ok(None)) {
-            tell(&format!(
-                "note: {} holds weights only; the optimizer starts afresh",
-                path.display()
-            ));
-        }
-        Ok(Self { params, tokenizer })
-    }
-}
-
-/// How the settings say which tokens the weights at `path` have.
-///
-/// # Errors
-/// Others were asked for.
-fn its_kind(
-    tokenizer: &Tokenizer,
-    path: &Path,
-    asked: &Settings,
-) -> Result<TokenizerKind, Failure> {
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
-    let kind = match tokenizer.name() {
-        "char" => TokenizerKind::Char,
-        "byte" => TokenizerKind::Byte,
-        "gpt2" => TokenizerKind::Gpt2,
-        _ => {
-            let file = folder.join("tokenizer.json");
-            TokenizerKind::File(std::path::absolute(&file).unwrap_or(file))
-        }
-    };
-    let typed = &asked.run.tokenizer;
-    let is_other = match typed {
-        TokenizerKind::File(file) => Tokenizer::read(file)? != *tokenizer,
-        typed => *typed != kind,
-    };
-    if is_other && asked.origins["tokenizer"] == Origin::CommandLine {
-        let problem = format!(
-            "tokenizer = {typed}: the weights at {} have their own, {}",
-            path.display(),
-            tokenizer.name()
-        );
-        return Err(Failure::usage(problem).with_hint("leave that flag out"));
-    }
-    Ok(kind)
 }
 
 /// The run that stopped, with whatever settings were changed on the command line.
@@ -321,7 +318,7 @@ fn as_trained(checkpoint: &Path, written: &Settings) -> Result<Settings, Failure
 /// What a run goes on from.
 fn resumable(checkpoint: &Path) -> Result<(Params, TrainState), Failure> {
     let loaded = Checkpoint::load(checkpoint)?;
-    loaded.check_finite(checkpoint)?;
+    check_finite(&loaded.params, checkpoint)?;
     let state = TrainState::load(checkpoint, &loaded.params)?;
     Ok((loaded.params, state))
 }

@@ -5,6 +5,7 @@ mod profile;
 mod report;
 mod room;
 mod signals;
+mod weights;
 
 use crate::args::{recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
@@ -35,6 +36,8 @@ Examples:
   tinygpt train --resume                         go on with the newest run
   tinygpt train --resume --max-iters 4000        ... for longer
   tinygpt train my.txt --init-from runs/quick    start from another run's weights
+  tinygpt train my.txt --init-from ./gpt2        fine-tune a model of another program's, gently
+  tinygpt train my.txt --resume out/ckpt.pt      go on where nanoGPT stopped
   tinygpt train --profile                        show where the time goes
   tinygpt train --print-config > my.toml         a config file to edit, for --config my.toml";
 
@@ -59,14 +62,16 @@ pub fn arguments(command: Command) -> Command {
                 .num_args(0..=1)
                 .value_parser(value_parser!(PathBuf))
                 .conflicts_with_all(["preset", "config", "init-from", "overwrite"])
-                .help("Go on with a run where it stopped [default: the newest]"),
+                .help("Go on with a run, or a ckpt.pt of nanoGPT's, where it stopped [default: the newest]"),
         )
         .arg(
             Arg::new("init-from")
                 .long("init-from")
                 .value_name("PATH")
                 .value_parser(value_parser!(PathBuf))
-                .help("Start from these weights: a run, a checkpoint or a .safetensors file"),
+                .help(
+                    "Start from these weights: a run, or a model of any format (see export --help)",
+                ),
         )
         .arg(
             Arg::new("overwrite")
@@ -91,14 +96,15 @@ pub fn arguments(command: Command) -> Command {
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
-    let resumes = matches.contains_id("resume");
-    let settings = if resumes { None } else { Some(begin::settings(matches)?) };
+    let model = begin::model(matches)?;
+    let resumes = matches.contains_id("resume") && model.is_none();
+    let settings = if resumes { None } else { Some(begin::settings(matches, model.as_ref())?) };
     if let Some(settings) = settings.as_ref().filter(|_| matches.get_flag("print-config")) {
         return out.write(&settings.to_toml());
     }
     let signals = Signals::watch()?;
     let mut begun = match settings {
-        Some(settings) => begin::anew(matches, settings, &signals)?,
+        Some(settings) => begin::anew(matches, settings, model, &signals)?,
         None => begin::again(matches)?,
     };
     let progress = begun.trainer.progress();

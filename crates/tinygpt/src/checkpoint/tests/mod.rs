@@ -140,10 +140,10 @@ fn weights_only_load_and_resuming_them_says_what_is_missing() {
 fn a_weight_that_is_no_number_is_named() {
     let (_parent, folder) = saved(&tiny(true));
     let mut checkpoint = Checkpoint::load(&folder).unwrap();
-    checkpoint.check_finite(&folder).unwrap();
+    check_finite(&checkpoint.params, &folder).unwrap();
     let spec = checkpoint.params.table().ln_f.weight.clone();
     checkpoint.params.get_mut(&spec)[2] = f32::INFINITY;
-    let error = checkpoint.check_finite(&folder).unwrap_err();
+    let error = check_finite(&checkpoint.params, &folder).unwrap_err();
     assert!(error.to_string().contains("transformer.ln_f.weight[2] of "), "{error}");
     assert!(error.hint().unwrap().contains("another checkpoint"), "{error:?}");
 }

@@ -1,0 +1,165 @@
+//! `tinygpt export`, and every verb on what it wrote.
+
+use super::*;
+
+/// The tensors of a model, whatever its format, as bits by name.
+fn tensors(path: &Path) -> Vec<(String, Vec<u32>)> {
+    let params = tinygpt::formats::Model::open(path).unwrap().read().unwrap();
+    let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect();
+    params.iter().map(|(spec, values)| (spec.name.clone(), bits(values))).collect()
+}
+
+#[test]
+fn a_run_goes_to_every_format_and_back_bit_for_bit_and_every_verb_takes_it() {
+    let flags = ["--tokenizer", "byte", "--activation", "gelu_tanh", "--bias=true"];
+    let place = Place::with_run(&flags);
+    let sample = |model: &str| {
+        let args = ["sample", model, "--prompt", "To be", "--temperature", "0", "-n", "20"];
+        let (code, text, said) = place.run(&args);
+        assert_eq!(code, 0, "{said}");
+        text
+    };
+    let (expected, text) = (tensors(&place.path("runs/quick/best")), sample("runs/quick"));
+    for (format, out) in
+        [("hf", "hf"), ("gguf", "m.gguf"), ("nanogpt", "out"), ("safetensors", "m")]
+    {
+        let (code, said, notes) = place.run(&["export", "runs/quick", "--to", format, out]);
+        assert_eq!(code, 0, "{notes}");
+        assert!(said.starts_with(&format!("written  {out}: ")), "{said}");
+        assert!(said.contains("\nopen     "), "{said}");
+        assert_eq!(notes.contains("exact GELU"), format == "nanogpt", "{notes}");
+        assert_eq!(tensors(&place.path(out)), expected, "{format}");
+        let page = place.succeeds(&["info", out]);
+        assert!(page.contains("\nformat     a"), "{page}");
+        // Only these two keep a tokenizer, and the right activation.
+        if matches!(format, "hf" | "gguf") {
+            assert_eq!(sample(out), text, "{format}");
+            let (code, page, said) = place.run(&["eval", out, "--text", "my.txt"]);
+            assert!(code == 0 && page.contains("text"), "{said}");
+            assert_eq!(place.run(&["check", out, "--only", "kv-cache"]).0, 0);
+        }
+        let again = place.path("again");
+        let words = ["export", out, "--to", "safetensors", "again", "--force"];
+        assert_eq!(place.run(&words).0, 0);
+        assert_eq!(tensors(&again), expected, "{format}");
+    }
+}
+
+#[test]
+fn nothing_is_replaced_unless_asked_and_then_only_what_an_export_wrote() {
+    let place = Place::with_run(&[]);
+    place.succeeds(&["export", "--to", "safetensors", "m"]);
+    let message = place.fails(1, &["export", "--to", "safetensors", "m"]);
+    assert!(message.contains("is there already") && message.contains("--force"), "{message}");
+    place.succeeds(&["export", "--to", "safetensors", "m", "--force"]);
+    assert!(
+        place.fails(1, &["export", "--to", "safetensors", "runs", "--force"]).contains("folder")
+    );
+
+    std::fs::create_dir(place.path("hf")).unwrap();
+    let (code, ..) = place.run(&["export", "--to", "hf", "hf"]);
+    assert_eq!(code, 0, "an empty folder is nobody's");
+    place.write("hf/README.md", "mine");
+    assert!(place.fails(1, &["export", "--to", "hf", "hf"]).contains("is there already"));
+    assert_eq!(place.run(&["export", "--to", "hf", "hf", "--force"]).0, 0);
+    assert_eq!(std::fs::read_to_string(place.path("hf/README.md")).unwrap(), "mine");
+    for own in ["runs/quick/best", "runs/quick/best/model.safetensors"] {
+        let to = if own.ends_with("best") { "hf" } else { "safetensors" };
+        let message = place.fails(1, &["export", "--to", to, own, "--force"]);
+        assert!(message.contains("is a checkpoint of TinyGPT's, and no export"), "{message}");
+    }
+    place.succeeds(&["sample", "runs/quick", "-n", "1"]);
+    std::fs::create_dir(place.path("thesis")).unwrap();
+    place.write("thesis/thesis.tex", "mine");
+    let message = place.fails(1, &["export", "--to", "hf", "thesis", "--force"]);
+    assert!(message.contains("neither empty nor"), "{message}");
+    assert_eq!(std::fs::read_dir(place.path("thesis")).unwrap().count(), 1);
+}
+
+#[test]
+fn what_a_format_cannot_hold_is_refused_with_the_reason_and_nothing_is_written() {
+    let place = Place::with_run(&["--activation", "silu", "--tied=false"]);
+    for (to, more, part) in [
+        ("nanogpt", &[][..], "activation = silu: nanoGPT computes gelu only"),
+        ("gguf", &[], "activation = silu: llama.cpp's GPT-2 has gelu only"),
+        ("hf", &["--dtype", "q8_0"], "only GGUF has it"),
+    ] {
+        let message = place.fails(2, &[&["export", "--to", to, "out"], more].concat());
+        assert!(message.contains(part), "{message}");
+        assert!(!place.path("out").exists());
+    }
+    place.train(&["my.txt", "--out-dir", "chars"]);
+    let message = place.fails(2, &["export", "chars", "--to", "gguf", "out"]);
+    assert!(message.contains("made by merging bytes") && message.contains("--to hf"), "{message}");
+    place.train(&["my.txt", "--out-dir", "bytes", "--tokenizer", "byte"]);
+    let words = ["export", "bytes", "--to", "gguf", "out", "--dtype", "q8_0"];
+    assert!(place.fails(2, &words).contains("n_embd = 16 is no multiple of 32"));
+    let (code, _, notes) = place.run(&["export", "bytes", "--to", "gguf", "out"]);
+    assert!(code == 0 && notes.contains("tanh's GELU") && notes.contains("as zeros"), "{notes}");
+}
+
+#[test]
+fn a_training_of_nanogpts_goes_on_from_its_step_with_its_recipe() {
+    let place = Place::with_run(&["--max-iters", "3", "--learning-rate", "0.004"]);
+    let said = place.succeeds(&["export", "runs/quick/last", "--to", "nanogpt", "out"]);
+    assert!(said.contains("with the optimizer of step 3"), "{said}");
+    assert!(said.contains("out/meta.pkl into nanoGPT's data/tinygpt/"), "{said}");
+    let message = place.fails_noting(2, &["train", "my.txt", "--resume", "out"]);
+    assert!(message.contains("already at 3 of 3 steps"), "{message}");
+    let resume = ["train", "my.txt", "--resume", "out/ckpt.pt", "--max-iters", "5", "-t", "1"];
+    let (code, said, notes) = place.run(&resume);
+    assert_eq!(code, 0, "{notes}");
+    assert!(said.contains("step 3:") && said.contains("iter 3:"), "{said}");
+    assert!(!said.contains("iter 2:"), "{said}");
+    let config = std::fs::read_to_string(place.path("runs/nanogpt/config.toml")).unwrap();
+    assert!(config.contains("learning_rate = 0.004 "), "{config}");
+    // Weights alone cannot be gone on with.
+    place.succeeds(&["export", "runs/quick/last/model.safetensors", "--to", "safetensors", "m"]);
+    let message = place.fails_noting(1, &["train", "my.txt", "--resume", "m"]);
+    assert!(message.contains("weights only") && message.contains("--init-from"), "{message}");
+}
+
+#[test]
+fn another_programs_model_is_fine_tuned_gently_and_every_default_is_told() {
+    let place = Place::with_run(&["--tokenizer", "byte"]);
+    let (code, ..) = place.run(&["export", "--to", "hf", "hf"]);
+    assert_eq!(code, 0);
+    place.write("short.txt", "to be, or not to be, that is the question; to be.\n".repeat(2));
+    let tune = ["train", "short.txt", "--init-from", "hf", "--max-iters", "2", "-t", "1"];
+    let (code, said, notes) = place.run(&tune);
+    assert_eq!(code, 0, "{notes}");
+    assert!(said.contains("runs/finetune"), "{said}");
+    for part in [
+        "note: preset finetune: ",
+        ", learning_rate = 3e-5, ",
+        "block_size = 9 instead of 16",
+        "the optimizer starts afresh",
+    ] {
+        assert!(notes.contains(part), "{part}: {notes}");
+    }
+    let config = std::fs::read_to_string(place.path("runs/finetune/config.toml")).unwrap();
+    assert!(config.contains("learning_rate = 3e-5 "), "{config}");
+    assert!(config.contains("block_size = 9 "), "{config}");
+    let shorter =
+        ["train", "my.txt", "--init-from", "hf", "--block-size", "4", "--eval-only", "-t", "1"];
+    let (code, said, notes) = place.run(&shorter);
+    assert!(code == 0 && said.contains("context 4,"), "{notes}");
+    let longer = ["train", "my.txt", "--init-from", "hf", "--block-size", "64"];
+    assert!(place.fails_noting(2, &longer).contains("have block_size = 16"));
+}
+
+#[test]
+fn a_name_of_the_hub_is_told_how_its_model_comes_here() {
+    let place = Place::new();
+    for name in ["gpt2", "gpt2-medium", "openai-community/gpt2"] {
+        let message = place.fails(1, &["sample", name]);
+        assert!(message.contains("hf download") && message.contains(name), "{message}");
+    }
+    // A folder of that name is what is tried, and what it lacks is said.
+    std::fs::create_dir(place.path("gpt2")).unwrap();
+    place.write("gpt2/config.json", r#"{"model_type": "gpt2"}"#);
+    let message = place.fails(1, &["sample", "gpt2"]);
+    assert!(message.contains("gpt2 has neither model.safetensors nor"), "{message}");
+    let message = place.fails(1, &["sample", "gpt2/config.json"]);
+    assert!(message.contains("is no model's file"), "{message}");
+}
