@@ -1,0 +1,63 @@
+//! Text <-> tokens, for Python.
+
+use crate::failure::exception;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use tinygpt::checkpoint;
+
+/// What the tokens of a model stand for: see the stub.
+#[pyclass(frozen, module = "tiny_gpt", eq)]
+#[derive(PartialEq)]
+pub struct Tokenizer(pub tinygpt::Tokenizer);
+
+#[pymethods]
+impl Tokenizer {
+    #[new]
+    fn new(json: &str) -> PyResult<Self> {
+        tinygpt::Tokenizer::from_json(json).map(Self).map_err(exception)
+    }
+
+    #[staticmethod]
+    fn from_text(text: &str) -> PyResult<Self> {
+        if text.is_empty() {
+            return Err(PyValueError::new_err("an empty text has no characters to make tokens of"));
+        }
+        Ok(Self(tinygpt::Tokenizer::from_chars(text.chars())))
+    }
+
+    #[getter]
+    fn vocab_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    fn encode(&self, text: &str) -> PyResult<Vec<u32>> {
+        self.0.encode(text, "the text").map_err(exception)
+    }
+
+    fn decode(&self, ids: Vec<i64>) -> PyResult<String> {
+        let narrow = |id: i64| {
+            u32::try_from(id).map_err(|_| PyIndexError::new_err(format!("{id} is no token id")))
+        };
+        Ok(self.0.decode(&ids.into_iter().map(narrow).collect::<PyResult<Vec<_>>>()?))
+    }
+
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_json(),)))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Tokenizer({} tokens)", self.0.vocab_size())
+    }
+}
+
+/// The tokenizer of the checkpoint at `path`, if it has one.
+#[pyfunction]
+pub fn read_tokenizer(path: PathBuf) -> PyResult<Option<Tokenizer>> {
+    let tokenizer = checkpoint::read_tokenizer(&path).map_err(exception)?;
+    Ok(tokenizer.map(Tokenizer))
+}
