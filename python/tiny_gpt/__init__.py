@@ -12,8 +12,17 @@ and nothing else changes. Without scripts:
     print(model.write("ROMEO:"))
 """
 
-from ._engine import Tokenizer, __version__
+from ._engine import Tokenizer, __version__, tiny_shakespeare
 from .model import GPTConfig, TinyGPT
 from .runs import Metrics, load, train
 
-__all__ = ["GPTConfig", "Metrics", "TinyGPT", "Tokenizer", "__version__", "load", "train"]
+__all__ = [
+    "GPTConfig",
+    "Metrics",
+    "TinyGPT",
+    "Tokenizer",
+    "__version__",
+    "load",
+    "tiny_shakespeare",
+    "train",
+]

@@ -15,7 +15,9 @@ class Engine:
     """A model of one shape, over parameters that every call brings along in the order of `names`."""
 
     names: list[str]
-    def __init__(self, config: str) -> None: ...
+    def __init__(self, config: str, dtype: str) -> None:
+        """Of a configuration as JSON; products round their factors to `dtype`: f32, bf16 or auto."""
+
     def forward(
         self,
         params: Sequence[Tensor],
@@ -96,6 +98,9 @@ def read_params(path: str | PathLike[str], engine: Engine, params: Sequence[Tens
 
 def read_tokenizer(path: str | PathLike[str]) -> Tokenizer | None:
     """The tokenizer of a checkpoint, if it has one."""
+
+def tiny_shakespeare() -> str:
+    """The text that the engine carries: 1,115,394 characters, in the public domain."""
 
 def train(
     text: Sequence[str],

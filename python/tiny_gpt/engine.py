@@ -138,14 +138,14 @@ def save(model: TinyGPT, folder: str | os.PathLike) -> None:
 
 def check(config: GPTConfig) -> None:
     """Says the first thing about a configuration that cannot work."""
-    _engine.Engine(config.to_json())
+    _engine.Engine(config.to_json(), config.dtype)
 
 
 def of(model: TinyGPT) -> _engine.Engine:
     """The model's engine, made when it is first needed or its shape has changed."""
-    shape, rust = getattr(model, "_engine", (None, None))
-    if shape != (now := model.config.to_json()):
-        rust = _engine.Engine(now)
+    made_of, rust = getattr(model, "_engine", (None, None))
+    if made_of != (now := (model.config.to_json(), model.config.dtype)):
+        rust = _engine.Engine(*now)
         model._engine = (now, rust)
     return rust
 

@@ -29,6 +29,13 @@ ACTIVATIONS = {
     "gelu": "gelu",
     "silu": "silu",
 }
+# What is computed here, whatever a folder says.
+OURS = {
+    "layer_norm_epsilon": 1e-5,
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
 
 
 def from_hugging_face(
@@ -68,15 +75,23 @@ def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if not file.is_file():
         there = ", ".join(sorted(p.name for p in folder.iterdir()))
         raise FileNotFoundError(f"{folder} has no model.safetensors; it has {there}")
-    shape = {
-        "block_size": config["n_positions"],
-        "vocab_size": config["vocab_size"],
-        "n_layer": config["n_layer"],
-        "n_head": config["n_head"],
-        "n_embd": config["n_embd"],
-        "tied": config.get("tie_word_embeddings", True),
-        "activation": ACTIVATIONS[config.get("activation_function", "gelu_new")],
-    }
+    for key, ours in OURS.items():
+        if config.get(key, ours) not in (ours, None):
+            raise ValueError(f"{folder}: {key} is {config[key]!r}; only {ours!r} can be computed")
+    names = {"n_positions": "block_size"}
+    shape = {}
+    for key in ("n_positions", "vocab_size", "n_layer", "n_head", "n_embd"):
+        if not isinstance(config.get(key), int):
+            raise ValueError(f"{folder}: {key} is {config.get(key)!r}, expected a number")
+        shape[names.get(key, key)] = config[key]
+    if config.get("n_inner") not in (None, 4 * shape["n_embd"]):
+        raise ValueError(f"{folder}: n_inner is {config['n_inner']}, expected 4 n_embd")
+    activation = config.get("activation_function", "gelu_new")
+    if activation not in ACTIVATIONS:
+        known = ", ".join(ACTIVATIONS)
+        raise ValueError(f"{folder}: activation_function is {activation!r}, expected {known}")
+    shape["tied"] = config.get("tie_word_embeddings", True)
+    shape["activation"] = ACTIVATIONS[activation]
     return shape, load_file(file)
 
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
 use tinygpt::run::{folder::RUNS, model_path};
-use tinygpt::{Checkpoint, Gpt, GptConfig, Sampler, Sampling, checkpoint};
+use tinygpt::{Checkpoint, Dtype, Gpt, GptConfig, Sampler, Sampling, checkpoint};
 
 /// Tensors of Python's, in the table's order.
 type PyTensors<'py> = Vec<Bound<'py, PyAny>>;
@@ -22,6 +22,7 @@ type Spare = Arc<Mutex<Pass>>;
 #[pyclass(frozen, module = "tiny_gpt._engine")]
 pub struct Engine {
     config: GptConfig,
+    dtype: Dtype,
     table: Arc<Tensors<Spec>>,
     spare: Spare,
 }
@@ -45,12 +46,16 @@ impl Drop for ForwardPass {
 #[pymethods]
 impl Engine {
     #[new]
-    fn new(config: &str) -> PyResult<Self> {
+    fn new(config: &str, dtype: &str) -> PyResult<Self> {
         let config: GptConfig = serde_json::from_str(config)
             .map_err(|error| PyValueError::new_err(format!("the configuration: {error}")))?;
         config.check().map_err(exception)?;
+        let dtype = Dtype::named(dtype).ok_or_else(|| {
+            let names = Dtype::NAMES.join(", ");
+            PyValueError::new_err(format!("dtype = {dtype}: expected one of {names}"))
+        })?;
         let table = Arc::new(Tensors::of(&config));
-        Ok(Self { config, table, spare: Spare::default() })
+        Ok(Self { config, dtype, table, spare: Spare::default() })
     }
 
     /// The names of the parameters, in the order in which every call takes them.
@@ -205,7 +210,8 @@ impl Engine {
         work: impl FnOnce(&mut Gpt) -> tinygpt::Result<T>,
     ) -> PyResult<T> {
         let cpu = take(threads);
-        let mut gpt = Gpt::over(self.config.clone(), params, grads, cpu).map_err(exception)?;
+        let gpt = Gpt::over(self.config.clone(), params, grads, cpu).map_err(exception)?;
+        let mut gpt = gpt.with_dtype(self.dtype);
         let result = work(&mut gpt);
         put_back(gpt.into_cpu());
         result.map_err(exception)

@@ -4,7 +4,7 @@ use crate::failure::exception;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use tinygpt::checkpoint;
+use tinygpt::{DataOptions, Dataset, Input, TokenizerKind, checkpoint};
 
 /// What the tokens of a model stand for: see the stub.
 #[pyclass(frozen, module = "tiny_gpt", eq)]
@@ -60,4 +60,16 @@ impl Tokenizer {
 pub fn read_tokenizer(path: PathBuf) -> PyResult<Option<Tokenizer>> {
     let tokenizer = checkpoint::read_tokenizer(&path).map_err(exception)?;
     Ok(tokenizer.map(Tokenizer))
+}
+
+/// The text that the engine carries.
+#[pyfunction]
+pub fn tiny_shakespeare() -> PyResult<String> {
+    let bytes =
+        DataOptions { tokenizer: TokenizerKind::Byte, val_fraction: 0.0, ..DataOptions::default() };
+    let data = Dataset::build(&Input::TinyShakespeare, &bytes, None, &mut |_, _| {});
+    let data = data.map_err(exception)?;
+    let mut ids = vec![0; data.train.len()];
+    data.train.read(0, &mut ids).map_err(exception)?;
+    Ok(data.tokenizer.decode(&ids))
 }

@@ -94,6 +94,7 @@ fn as_json(event: &Event) -> Option<String> {
 /// text is not.
 fn anew(layers: &Layers) -> PyResult<Begun> {
     let mut settings = Settings::resolve(layers).map_err(exception)?;
+    settings.settle_dtype(Isa::best());
     let out_dir = Path::new(&settings.run.out_dir);
     let run = match out_dir.as_os_str().is_empty() {
         true => Run::create(Path::new(RUNS), &settings.preset),
@@ -137,7 +138,8 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
     let written = Layers { file: Some(run.config()), ..Layers::default() };
     let changed = Layers { command_line: layers.command_line, ..written.clone() };
     let written = Settings::resolve(&written).map_err(exception)?;
-    let settings = Settings::resolve(&changed).map_err(exception)?;
+    let mut settings = Settings::resolve(&changed).map_err(exception)?;
+    settings.settle_dtype(Isa::best());
     for change in diff(&written, &settings) {
         let fixed = matches!(change.key.group, Group::Model | Group::Data);
         if fixed || matches!(change.key.name, "seed" | "out_dir") {
