@@ -3,7 +3,6 @@
 import os
 from pathlib import Path
 
-import pytest
 import torch
 
 from tiny_gpt import GPTConfig, TinyGPT
@@ -55,20 +54,3 @@ def assert_close(found, expected, tolerance=1e-5):
 def golden_files():
     folder = os.environ.get("TINYGPT_GOLDEN", ROOT / "crates/tinygpt/tests/golden")
     return sorted(Path(folder).glob("*.safetensors"))
-
-
-@pytest.fixture(scope="session")
-def shakespeare(tmp_path_factory):
-    """The first 200,000 characters of Tiny Shakespeare: the engine carries it, so a run knows it."""
-    import tiny_gpt
-
-    folder = tmp_path_factory.mktemp("text")
-    here = Path.cwd()
-    os.chdir(folder)
-    try:
-        shape = dict(n_layer=1, n_head=1, n_embd=4, block_size=4, batch_size=1)
-        tiny_gpt.train({"max_iters": 0, "eval_iters": 1, "sample_tokens": 0, **shape})
-        tokenizer = tiny_gpt.load("quick").tokenizer
-    finally:
-        os.chdir(here)
-    return tokenizer

