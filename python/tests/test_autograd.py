@@ -1,6 +1,7 @@
 """The Rust engine as a node of PyTorch's graph: everything a graph can be asked for."""
 
 import gc
+import os
 import threading
 
 import pytest
@@ -168,6 +169,40 @@ def test_graphs_that_are_dropped_free_what_they_kept():
     del graphs
     gc.collect()
     both(lambda m: m(*batch())[1].backward())
+
+
+def test_after_its_backward_a_graph_that_is_still_held_keeps_no_activations():
+    gpt = model(engine="rust", block_size=256, n_embd=60)
+    idx, targets = batch(8, 256)
+
+    if not os.path.exists("/proc/self/statm"):
+        pytest.skip("skipped: this system does not tell how much memory is resident")
+
+    def resident():
+        gc.collect()
+        return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+    held = []
+    for step in range(12):
+        _, loss = gpt(idx, targets)
+        loss.backward()
+        held.append(loss)
+        if step == 3:
+            before = resident()
+    # One set of activations is more than 8 x 256 tokens x 2 blocks x 14 x 60 floats.
+    assert resident() - before < 3 * 8 * 256 * 2 * 14 * 60 * 4
+
+
+def test_hooks_that_save_tensors_elsewhere_lose_nothing():
+    idx, targets = batch()
+
+    def use(m):
+        torch.manual_seed(1)
+        with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(), lambda x: x):
+            loss = m(idx, targets)[1]
+        loss.backward()
+
+    both(use)
 
 
 def test_checkpointing_goes_back_through_it():

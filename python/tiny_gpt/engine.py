@@ -51,22 +51,30 @@ class Passes(torch.autograd.Function):
         logits = torch.empty(shape)  # (B, T, V) or (B, 1, V)
         # From PyTorch's generator, so that torch.manual_seed repeats it.
         seed = int(torch.randint(2**63 - 1, ())) if dropout > 0 else 0
-        kept, loss = rust.forward(
-            params, idx, targets, logits, dropout=dropout, seed=seed, threads=threads()
-        )
-        ctx.rust, ctx.kept = rust, kept
+        ctx.rust, ctx.idx, ctx.targets = rust, idx, targets
+        ctx.how = dict(dropout=dropout, seed=seed, threads=threads())
+        kept, loss = rust.forward(params, idx, targets, logits, **ctx.how)
+        # In the memory of a tensor, PyTorch frees it as soon as no backward can come any more, which
+        # is before the next forward; in `ctx` it would live as long as the loss.
+        holder = torch.empty(1)
+        holder.untyped_storage().kept = kept
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(logits, *params)  # who changes one before the backward is told so
+        # Who changes one of these before the backward is told so.
+        ctx.save_for_backward(holder, logits, *params)
         return logits, None if loss is None else torch.tensor(loss)
 
     @staticmethod
     @once_differentiable
     @uncompiled
     def backward(ctx: Any, dlogits: Tensor | None, dloss: Tensor | None) -> tuple[Any, ...]:
-        logits, *params = ctx.saved_tensors
+        holder, logits, *params = ctx.saved_tensors
+        kept = getattr(holder.untyped_storage(), "kept", None)
+        if kept is None:  # a hook on saved tensors put a copy in its place
+            logits = torch.empty_like(logits)
+            kept, _ = ctx.rust.forward(params, ctx.idx, ctx.targets, logits, **ctx.how)
         grads = [torch.empty_like(p) for p in params]
         ctx.rust.backward(
-            ctx.kept,
+            kept,
             params,
             grads,
             logits,
