@@ -186,3 +186,23 @@ def test_ids_without_a_text_are_never_written():
         rows = gpt.generate(torch.zeros(8, 1, dtype=torch.long), 50, seed=1)
         assert int(rows.max()) < 4
         assert set(gpt.write("ab", 20, seed=1)) <= set("abc\n")
+
+
+def test_in_bf16_it_writes_and_trains_with_rounded_factors_and_leaves_the_parameters_alone():
+    rust, plain = twins(dtype="bf16")
+    before = [p.detach().clone() for p in rust.parameters()]
+    idx, targets = batch()
+    loss = rust(idx, targets)[1]
+    loss.backward()
+    assert_close(loss, plain(idx, targets)[1], 2e-2)
+    assert not torch.equal(loss, model(engine="rust")(idx, targets)[1])
+    rust.generate(idx, 5, temperature=0)
+    assert all(torch.equal(a, b) for a, b in zip(before, rust.parameters()))
+    rounded = model(dtype="bf16", engine="rust")
+    with torch.no_grad():
+        for name, p in rounded.named_parameters():
+            if p.dim() > 1 and "wpe" not in name:
+                p.copy_(p.bfloat16().float())
+    exact = model(engine="rust")
+    exact.load_state_dict(rounded.state_dict())
+    assert torch.equal(rust.generate(idx, 9, temperature=0), exact.generate(idx, 9, temperature=0))

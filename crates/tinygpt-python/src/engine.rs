@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
 use tinygpt::run::{folder::RUNS, model_path};
-use tinygpt::{Checkpoint, Dtype, Gpt, GptConfig, Sampler, Sampling, checkpoint};
+use tinygpt::{Checkpoint, Dtype, Gpt, GptConfig, Precision, Sampler, Sampling, checkpoint};
+use tinygpt_kernels::Isa;
 
 /// Tensors of Python's, in the table's order.
 type PyTensors<'py> = Vec<Bound<'py, PyAny>>;
@@ -161,10 +162,14 @@ impl Engine {
         let samplers: Result<Vec<_>, _> =
             (0..b as u32).map(|row| Sampler::new(&sampling, row)).collect();
         let mut samplers = samplers.map_err(exception)?;
-        let params = self.lent(&params)?;
+        let lent = self.lent(&params)?;
+        let precision = Precision::of(self.dtype, Isa::best());
+        // What is kept in fewer bits is rounded: a copy, not the caller's.
+        let params = if precision == Precision::F32 { lent } else { lent.clone() };
         detached(py, || {
             let mut failed = None;
             let texts = self.with(params, None, threads, |gpt| {
+                gpt.keep_in(precision);
                 gpt.continue_texts(texts, max_new_tokens, &mut samplers, |row, token| {
                     if failed.is_none() {
                         failed = Python::attach(|py| told(py, on_token.as_ref(), row, token)).err();
