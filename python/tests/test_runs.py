@@ -174,3 +174,15 @@ def test_a_tokenizer_is_exact_and_says_what_it_does_not_know():
         tokenizer.decode([-1])
     with pytest.raises(ValueError, match="empty"):
         tiny_gpt.Tokenizer.from_text("")
+
+
+def test_gpt2s_tokens_are_those_of_tiktoken_and_need_no_network():
+    gpt2 = tiny_gpt.Tokenizer.from_text("", "gpt2")
+    assert gpt2.vocab_size == 50257
+    assert gpt2.encode("Hello world, naïve") == [15496, 995, 11, 41492]
+    assert gpt2.encode("abc abc") == [39305, 450, 66]
+    assert gpt2.encode("<|endoftext|>", special=True) == [50256] != gpt2.encode("<|endoftext|>")
+    assert len(gpt2.encode("^" * 1_000_000)) == 250_000
+    assert gpt2.decode(gpt2.encode("😊")[:1]).count("\ufffd") >= 1
+    with pytest.raises(ValueError, match="must be"):
+        tiny_gpt.Tokenizer.from_text("abc", "words")

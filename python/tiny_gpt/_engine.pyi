@@ -71,18 +71,22 @@ class Engine:
         """Writes a checkpoint, whole or not at all."""
 
 class Tokenizer:
-    """What tokens stand for: characters of a text, or bytes."""
+    """What tokens stand for: characters of a text, bytes, GPT-2's pieces of words, or others."""
 
     vocab_size: int
     def __init__(self, json: str) -> None:
         """From the text of a tokenizer.json."""
 
     @staticmethod
-    def from_text(text: str) -> Tokenizer:
-        """A token for each character that occurs, in the order of their code points."""
+    def from_text(text: str, kind: str = "char") -> Tokenizer:
+        """Of a kind as `tinygpt train --tokenizer` takes it: "char" (a token for each character of the
+        text), "byte", "gpt2", "bpe:SIZE" (learned from the text), or a tokenizer.json.
+        """
 
-    def encode(self, text: str) -> list[int]:
-        """The tokens of a text. ValueError names the characters that have none."""
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of a text; `special`: <|endoftext|> and the like are one token each. ValueError
+        names the characters that have none.
+        """
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of tokens. Never fails on an id: what is no text becomes U+FFFD."""

@@ -19,11 +19,13 @@ impl Tokenizer {
     }
 
     #[staticmethod]
-    fn from_text(text: &str) -> PyResult<Self> {
-        if text.is_empty() {
-            return Err(PyValueError::new_err("an empty text has no characters to make tokens of"));
+    #[pyo3(signature = (text, kind = "char"))]
+    fn from_text(text: &str, kind: &str) -> PyResult<Self> {
+        let kind = TokenizerKind::try_from(kind.to_owned()).map_err(PyValueError::new_err)?;
+        if text.is_empty() && matches!(kind, TokenizerKind::Char | TokenizerKind::Bpe(_)) {
+            return Err(PyValueError::new_err("an empty text has nothing to make tokens of"));
         }
-        Ok(Self(tinygpt::Tokenizer::from_chars(text.chars())))
+        tinygpt::Tokenizer::from_text(&kind, text).map(Self).map_err(exception)
     }
 
     #[getter]
@@ -31,8 +33,13 @@ impl Tokenizer {
         self.0.vocab_size()
     }
 
-    fn encode(&self, text: &str) -> PyResult<Vec<u32>> {
-        self.0.encode(text, "the text").map_err(exception)
+    #[pyo3(signature = (text, special = false))]
+    fn encode(&self, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        match special {
+            true => self.0.encode_with_special(text, "the text"),
+            false => self.0.encode(text, "the text"),
+        }
+        .map_err(exception)
     }
 
     fn decode(&self, ids: Vec<i64>) -> PyResult<String> {
