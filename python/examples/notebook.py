@@ -53,7 +53,8 @@ for layer, heads in enumerate(before.tolist()):
 p = model.logits(idx).softmax(-1)[0]  # (T, V)
 for position in range(6):
     likely = p[position].topk(3)
-    shown = [f"{tokenizer.decode([i])!r} {x:.2f}" for x, i in zip(*map(torch.Tensor.tolist, likely))]
+    pairs = zip(likely.values.tolist(), likely.indices.tolist())
+    shown = [f"{tokenizer.decode([token])!r} {share:.2f}" for share, token in pairs]
     print(repr(tokenizer.decode(idx[0, : position + 1].tolist())), "->", ", ".join(shown))
 
 # %% The program's own trainer: a folder with everything, which `tinygpt sample FOLDER` opens too

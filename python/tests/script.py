@@ -1,7 +1,7 @@
 """A training script that asks of the model what nanoGPT's train.py asks, in the same order.
 
-Run by test_script.py in processes of its own: `script.py OUT ENGINE STEPS [resume] [compile]`, or by
-torchrun for several processes.
+Run by test_script.py in processes of its own: `script.py OUT ENGINE STEPS [resume] [compile]`, or
+by torchrun for several processes.
 """
 
 import os

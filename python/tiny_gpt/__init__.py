@@ -7,7 +7,7 @@ In nanoGPT's scripts `from model import GPTConfig, GPT` becomes
 and nothing else changes. Without scripts:
 
     import tiny_gpt
-    metrics = tiny_gpt.train("my.txt")          # a run folder, as the program `tinygpt train` makes it
+    metrics = tiny_gpt.train("my.txt")     # a run folder, as `tinygpt train my.txt` makes it
     model = tiny_gpt.load(metrics.folder)
     print(model.write("ROMEO:"))
 """

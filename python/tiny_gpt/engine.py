@@ -1,8 +1,8 @@
 """TinyGPT's Rust engine beneath a model of PyTorch's: one autograd function.
 
-Nothing is copied on the way there but the tokens: the engine reads the parameters where PyTorch keeps
-them, and writes logits and gradients where PyTorch will find them. What a backward needs of its
-forward is a `ForwardPass`, which autograd's graph keeps and frees.
+Nothing is copied on the way there but the tokens: the engine reads the parameters where PyTorch
+keeps them, and writes logits and gradients where PyTorch will find them. What a backward needs of
+its forward is a `ForwardPass`, which autograd's graph keeps and frees.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Passes(torch.autograd.Function):
         ctx.rust, ctx.idx, ctx.targets = rust, idx, targets
         ctx.how = dict(dropout=dropout, seed=seed, threads=threads())
         kept, loss = rust.forward(params, idx, targets, logits, **ctx.how)
-        # In the memory of a tensor, PyTorch frees it as soon as no backward can come any more, which
-        # is before the next forward; in `ctx` it would live as long as the loss.
+        # In the memory of a tensor, PyTorch frees it as soon as no backward can come any more,
+        # which is before the next forward; in `ctx` it would live as long as the loss.
         holder = torch.empty(1)
         holder.untyped_storage().kept = kept
         ctx.set_materialize_grads(False)

@@ -1,9 +1,9 @@
 """A GPT in PyTorch, from top to bottom: GPT-2's architecture under nanoGPT's names.
 
 Letters in comments: B sequences of T tokens, V tokens in the vocabulary, C channels, H heads of
-D = C/H channels, L blocks. What runs by default on a CPU is not this file's arithmetic but TinyGPT's
-Rust engine, over the same parameters (`engine.py`); this file is what it must agree with, and what
-runs everywhere else.
+D = C/H channels, L blocks. What runs by default on a CPU is not this file's arithmetic but
+TinyGPT's Rust engine, over the same parameters (`engine.py`); this file is what it must agree with,
+and what runs everywhere else.
 """
 
 from __future__ import annotations
@@ -178,6 +178,10 @@ class TinyGPT(nn.Module):
             x = block(x)  # (B, T, C)
         return ln_f(x)  # (B, T, C)
 
+    def last_logits(self, idx: Tensor) -> Tensor:
+        """The logits (B, V) after the last block_size tokens of idx (B, any), in PyTorch."""
+        return self.lm_head(self.trunk(idx[:, -self.config.block_size :])[:, -1])
+
     def logits(self, idx: Tensor) -> Tensor:
         """The logits (B, T, V) of every position."""
         idx, _ = self.as_ids(idx)
@@ -233,10 +237,9 @@ class TinyGPT(nn.Module):
         if engine.runs(self):
             texts = engine.generate(self, idx, max_new_tokens, sampling, known)
         else:
-            last = lambda idx: self.lm_head(self.trunk(idx[:, -self.config.block_size :])[:, -1])
             was_training = self.training
             self.eval()
-            texts = sampling.texts(last, idx, max_new_tokens, known)
+            texts = sampling.texts(self.last_logits, idx, max_new_tokens, known)
             self.train(was_training)
         longest = max(map(len, texts))
         full = [text + text[-1:] * (longest - len(text)) for text in texts]
@@ -296,8 +299,8 @@ class TinyGPT(nn.Module):
         return from_hugging_face(cls, model_type, override_args or {})
 
     def save(self, folder: str | PathLike) -> None:
-        """Writes a checkpoint that `tiny_gpt.load` and the program `tinygpt` open; what was there is
-        replaced as a whole or not at all."""
+        """Writes a checkpoint that `tiny_gpt.load` and the program `tinygpt` open; what was there
+        is replaced as a whole or not at all."""
         engine.save(self, folder)
 
     def get_num_params(self, non_embedding: bool = True) -> int:

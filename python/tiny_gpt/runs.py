@@ -44,16 +44,17 @@ def train(
 ) -> Metrics:
     """Trains a model from scratch, or goes on with a run, and keeps it in a folder.
 
-    The settings are those of `tinygpt train --help`, in nanoGPT's names. Ctrl-C, and an exception of
-    `on_event`, save first.
+    The settings are those of `tinygpt train --help`, in nanoGPT's names. Ctrl-C, and an exception
+    of `on_event`, save first.
 
     Args:
-        source: a text file, several, a folder of them; a config file (.toml); a dict of settings; or
-            None for Tiny Shakespeare.
+        source: a text file, several, a folder of them; a config file (.toml); a dict of settings;
+            or None for Tiny Shakespeare.
         preset: "quick" (the default), "shakespeare-char", "gpt2".
-        resume: the folder of a run to go on with; settings may change, but not the model and its text.
-        on_event: called with a dict as it goes. Its "event" is "step" or "evaluation", with the keys
-            of a line of metrics; "start", with the "folder"; "sample" or "warning", with a "text".
+        resume: the folder of a run to go on with; settings may change, not the model and its text.
+        on_event: called with a dict as it goes. Its "event" is "step" or "evaluation", with the
+            keys of a line of metrics; "start", with the "folder"; "sample" or "warning", with a
+            "text".
         **settings: over those of the preset and of `source`.
 
     Returns:

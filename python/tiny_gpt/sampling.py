@@ -65,7 +65,7 @@ class Sampling:
     def draw(self, logits: Tensor, generator: torch.Generator) -> Tensor:
         """One token (B, 1) for each row of logits (B, V)."""
         if not logits.isfinite().all():
-            raise FloatingPointError("logits are not finite: the model holds NaN or infinite weights")
+            raise FloatingPointError("logits are not finite: weights are NaN or infinite")
         if self.temperature == 0:
             return logits.argmax(-1, keepdim=True)
         if 0 < self.top_k < logits.size(-1):
