@@ -193,7 +193,7 @@ def why_not(model: TinyGPT) -> str | None:
     """What keeps the Rust engine from computing this model: whatever it would not notice."""
     if torch.is_autocast_enabled("cpu"):
         return "autocast asks for other numbers than f32"
-    if torch._C._are_functorch_transforms_active():
+    if getattr(torch._C, "_are_functorch_transforms_active", bool)():
         return "torch.func transforms what it cannot see into"
     for module in model.modules():
         if module is not model and (change := changed(module, model)):
