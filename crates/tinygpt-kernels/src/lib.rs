@@ -3,6 +3,7 @@
 //! This is the only crate of the project with `unsafe`.
 
 pub mod buffer;
+mod lent;
 pub mod rng;
 pub mod narrow;
 mod simd;
@@ -23,6 +24,7 @@ pub mod adamw;
 pub mod reference;
 
 pub use buffer::Buffer;
+pub use lent::Lent;
 pub use par::{Cpu, available_threads};
 pub use profile::Op;
 pub use simd::Isa;

@@ -12,6 +12,7 @@ mod activations;
 pub(crate) mod forward;
 mod head;
 mod backward;
+mod pass;
 pub mod reference;
 
 use crate::config::{Activation, GptConfig};
@@ -24,6 +25,7 @@ pub use dropout::Dropout;
 pub(crate) use narrow::Matrices;
 pub use narrow::Precision;
 pub use params::Params;
+pub use pass::Pass;
 use std::sync::Arc;
 pub use tensors::{Spec, Tensors};
 use tinygpt_kernels::{Cpu, Isa, Op, activation::Kind};

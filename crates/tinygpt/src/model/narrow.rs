@@ -106,7 +106,7 @@ impl Kept {
 
     fn read<'a>(&'a self, params: &'a Params) -> Weight<'a> {
         match self {
-            Kept::F32(range) => Weight::F32(&params.data()[range.clone()]),
+            Kept::F32(range) => Weight::F32(params.at(range)),
             Kept::Bf16(values) => Weight::Bf16(values),
             Kept::Int8 { values, scales } => Weight::Int8 { values, scales },
         }

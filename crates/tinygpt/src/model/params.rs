@@ -1,32 +1,56 @@
 //! Numbers laid out by the table: parameters, their gradients, an optimizer's moments.
 //!
-//! One arena, a tensor after another as in the table, each at the start of a 64-byte line.
+//! One arena, a tensor after another as in the table, each at the start of a 64-byte line. Or, for a
+//! call from a framework that owns the numbers, each tensor wherever that keeps it.
 
 use super::tensors::{Block, Init, Norm, Spec, Tensors};
 use crate::config::GptConfig;
 use std::ops::Range;
 use std::sync::Arc;
-use tinygpt_kernels::{Buffer, rng::Stream};
+use tinygpt_kernels::{Buffer, Lent, rng::Stream};
 
 /// One number for every element of every tensor of a table.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Params {
     table: Arc<Tensors<Spec>>,
-    data: Buffer,
+    floats: Floats,
+}
+
+/// Where the numbers are.
+#[derive(Debug)]
+enum Floats {
+    /// In one arena.
+    Own(Buffer),
+    /// Each tensor by itself, after the place it would have in the arena, ascending.
+    Lent(Vec<(usize, Lent)>),
 }
 
 impl Params {
     /// All zero.
     pub fn zeros(table: Arc<Tensors<Spec>>) -> Self {
         let len = table.iter().map(|spec| spec.range.end).max().unwrap_or(0);
-        Self { table, data: Buffer::zeros(len) }
+        Self { table, floats: Floats::Own(Buffer::zeros(len)) }
+    }
+
+    /// Tensors that somebody else keeps, in the table's order.
+    ///
+    /// # Panics
+    /// Unless there is one of the right length for each row of the table.
+    pub fn lent(table: Arc<Tensors<Spec>>, tensors: Vec<Lent>) -> Self {
+        assert_eq!(tensors.len(), table.iter().len(), "a tensor for each row");
+        for (spec, tensor) in table.iter().zip(&tensors) {
+            assert_eq!(tensor.len(), spec.len(), "floats of {}", spec.name);
+        }
+        let starts = table.iter().map(|spec| spec.range.start);
+        let floats = Floats::Lent(starts.zip(tensors).collect());
+        Self { table, floats }
     }
 
     /// The first values of a model, a function of `seed` and each tensor's place in the table.
     pub fn init(table: Arc<Tensors<Spec>>, seed: u64) -> Self {
         let mut params = Self::zeros(table.clone());
         for (i, spec) in table.iter().enumerate() {
-            let tensor = &mut params.data[spec.range.clone()];
+            let tensor = params.get_mut(spec);
             match spec.init {
                 Init::Zeros => {}
                 Init::Ones => tensor.fill(1.0),
@@ -55,13 +79,33 @@ impl Params {
     }
 
     /// All numbers, with zeros in the gaps that keep tensors aligned.
+    ///
+    /// # Panics
+    /// When they are [`lent`](Self::lent): those are not in one place.
     pub fn data(&self) -> &[f32] {
-        &self.data
+        match &self.floats {
+            Floats::Own(arena) => arena,
+            Floats::Lent(_) => panic!("lent tensors are not in one place"),
+        }
     }
 
     /// All numbers, mutably.
+    ///
+    /// # Panics
+    /// As [`data`](Self::data).
     pub fn data_mut(&mut self) -> &mut [f32] {
-        &mut self.data
+        match &mut self.floats {
+            Floats::Own(arena) => arena,
+            Floats::Lent(_) => panic!("lent tensors are not in one place"),
+        }
+    }
+
+    /// Every number `x`.
+    pub fn fill(&mut self, x: f32) {
+        match &mut self.floats {
+            Floats::Own(arena) => arena.fill(x),
+            Floats::Lent(tensors) => tensors.iter_mut().for_each(|(_, tensor)| tensor.fill(x)),
+        }
     }
 
     /// A hash of every number (FNV-1a over the bits of each): two models that differ have, but for
@@ -73,12 +117,26 @@ impl Params {
 
     /// One tensor.
     pub fn get(&self, spec: &Spec) -> &[f32] {
-        &self.data[spec.range.clone()]
+        self.at(&spec.range)
     }
 
     /// One tensor, mutably.
     pub fn get_mut(&mut self, spec: &Spec) -> &mut [f32] {
-        &mut self.data[spec.range.clone()]
+        match &mut self.floats {
+            Floats::Own(arena) => &mut arena[spec.range.clone()],
+            Floats::Lent(tensors) => {
+                let i = place(tensors, &spec.range);
+                &mut tensors[i].1
+            }
+        }
+    }
+
+    /// The tensor whose row of the table has this range.
+    pub(super) fn at(&self, range: &Range<usize>) -> &[f32] {
+        match &self.floats {
+            Floats::Own(arena) => &arena[range.clone()],
+            Floats::Lent(tensors) => &tensors[place(tensors, range)].1,
+        }
     }
 
     /// Every tensor with its row of the table, in order.
@@ -93,7 +151,7 @@ impl Params {
 
     /// The tensors of block `l`, mutably.
     pub fn block_mut(&mut self, l: usize) -> Block<&mut [f32]> {
-        let mut rest = Cut { floats: &mut self.data, at: 0 };
+        let mut rest = Cut::of(&mut self.floats);
         self.table.h[l].map(&mut |spec| rest.take(&spec.range))
     }
 
@@ -109,7 +167,7 @@ impl Params {
 
     /// Token and position embedding: (V, C), (block_size, C).
     pub fn embeddings_mut(&mut self) -> (&mut [f32], &mut [f32]) {
-        let mut rest = Cut { floats: &mut self.data, at: 0 };
+        let mut rest = Cut::of(&mut self.floats);
         (rest.take(&self.table.wte.range), rest.take(&self.table.wpe.range))
     }
 
@@ -120,7 +178,7 @@ impl Params {
 
     /// The last LayerNorm, mutably.
     pub fn ln_f_mut(&mut self) -> Norm<&mut [f32]> {
-        let mut rest = Cut { floats: &mut self.data, at: 0 };
+        let mut rest = Cut::of(&mut self.floats);
         self.table.ln_f.map(&mut |spec| rest.take(&spec.range))
     }
 
@@ -129,34 +187,76 @@ impl Params {
         self.get(self.table.lm_head.as_ref().unwrap_or(&self.table.wte))
     }
 
-    /// The unembedding's own place, in a table that has one.
+    /// The unembedding, mutably: its own place in a table that has one.
     pub(super) fn unembedding_mut(&mut self) -> &mut [f32] {
-        let spec = self.table.lm_head.as_ref().expect("gradients keep the unembedding apart");
-        &mut self.data[spec.range.clone()]
+        let table = self.table.clone();
+        self.get_mut(table.lm_head.as_ref().unwrap_or(&table.wte))
     }
 
-    /// Moves the unembedding's numbers into the token embedding's, by adding.
+    /// Moves the unembedding's numbers into the token embedding's, by adding, where they are apart.
     pub(super) fn fold_unembedding(&mut self) {
-        let spec = self.table.lm_head.as_ref().expect("gradients keep the unembedding apart");
-        let (wte, lm_head) = self.data.split_at_mut(spec.range.start);
-        for (sum, x) in wte[self.table.wte.range.clone()].iter_mut().zip(lm_head) {
+        let Some(lm_head) = &self.table.lm_head else { return };
+        let mut rest = Cut::of(&mut self.floats);
+        let (wte, lm_head) = (rest.take(&self.table.wte.range), rest.take(&lm_head.range));
+        for (sum, x) in wte.iter_mut().zip(lm_head) {
             *sum += std::mem::take(x);
         }
     }
 }
 
-/// Disjoint mutable slices, cut off the front of an arena in ascending order.
-struct Cut<'a> {
-    floats: &'a mut [f32],
-    at: usize,
+impl Clone for Params {
+    /// The numbers in an arena of their own.
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.table.clone());
+        match &self.floats {
+            Floats::Own(arena) => copy.floats = Floats::Own(arena.clone()),
+            Floats::Lent(_) => {
+                for spec in self.table.iter() {
+                    copy.get_mut(spec).copy_from_slice(self.get(spec));
+                }
+            }
+        }
+        copy
+    }
+}
+
+/// Which of the lent tensors has this range of the table.
+fn place(tensors: &[(usize, Lent)], range: &Range<usize>) -> usize {
+    let found = tensors.binary_search_by_key(&range.start, |&(start, _)| start);
+    found.expect("a row of this table")
+}
+
+/// Disjoint mutable slices, taken in ascending order.
+enum Cut<'a> {
+    /// Off the front of an arena.
+    Own {
+        floats: &'a mut [f32],
+        at: usize,
+    },
+    Lent(std::slice::IterMut<'a, (usize, Lent)>),
 }
 
 impl<'a> Cut<'a> {
+    fn of(floats: &'a mut Floats) -> Self {
+        match floats {
+            Floats::Own(arena) => Cut::Own { floats: arena, at: 0 },
+            Floats::Lent(tensors) => Cut::Lent(tensors.iter_mut()),
+        }
+    }
+
     fn take(&mut self, range: &Range<usize>) -> &'a mut [f32] {
-        let (_, from) = std::mem::take(&mut self.floats).split_at_mut(range.start - self.at);
-        let (tensor, rest) = from.split_at_mut(range.len());
-        (self.floats, self.at) = (rest, range.end);
-        tensor
+        match self {
+            Cut::Own { floats, at } => {
+                let (_, from) = std::mem::take(floats).split_at_mut(range.start - *at);
+                let (tensor, rest) = from.split_at_mut(range.len());
+                (*floats, *at) = (rest, range.end);
+                tensor
+            }
+            Cut::Lent(tensors) => {
+                let found = tensors.find(|(start, _)| *start == range.start);
+                &mut found.expect("a row of this table, after the last one").1
+            }
+        }
     }
 }
 

@@ -69,16 +69,38 @@ impl Gpt {
         idx: &[u32],
         max_new_tokens: usize,
         samplers: &mut [Sampler],
+        on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
+    ) -> Result<Vec<Vec<u32>>> {
+        self.continue_texts(vec![idx.to_vec(); samplers.len()], max_new_tokens, samplers, on_token)
+    }
+
+    /// The same from a text for each sampler, all as long.
+    ///
+    /// # Errors
+    /// As for [`generate_with`](Self::generate_with); texts of different lengths.
+    pub fn continue_texts(
+        &mut self,
+        mut texts: Vec<Vec<u32>>,
+        max_new_tokens: usize,
+        samplers: &mut [Sampler],
         mut on_token: impl FnMut(usize, u32) -> ControlFlow<()>,
     ) -> Result<Vec<Vec<u32>>> {
-        if idx.is_empty() {
-            return Err(Error::data("idx", "has no token to go on from"));
+        assert_eq!(texts.len(), samplers.len(), "a sampler for each text");
+        let len = texts.first().map_or(0, Vec::len);
+        for text in &texts {
+            if text.is_empty() {
+                return Err(Error::data("idx", "has no token to go on from"));
+            }
+            if text.len() != len {
+                let problem =
+                    format!("texts of {len} and {} tokens, expected all as long", text.len());
+                return Err(Error::data("idx", problem));
+            }
+            self.check_ids(text)?;
         }
-        self.check_ids(idx)?;
         self.forget_forward();
         let (n, v) = (samplers.len(), self.config().vocab_size);
-        let mut texts = vec![idx.to_vec(); n];
-        let mut cache = Cache::new(self, n, idx.len().saturating_add(max_new_tokens));
+        let mut cache = Cache::new(self, n, len.saturating_add(max_new_tokens));
         let mut open: Vec<usize> = (0..n).collect();
         for _ in 0..max_new_tokens {
             if open.is_empty() {

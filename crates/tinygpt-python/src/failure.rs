@@ -1,0 +1,24 @@
+//! The engine's errors as Python's exceptions.
+
+use pyo3::PyErr;
+use pyo3::exceptions::{PyAssertionError, PyFloatingPointError, PyOSError, PyValueError};
+use tinygpt::Error;
+
+/// The exception that Python's own libraries would raise for it; the hint is its second line.
+pub fn exception(error: Error) -> PyErr {
+    let text = match error.hint() {
+        Some(hint) => format!("{error}\nhint: {hint}"),
+        None => error.to_string(),
+    };
+    match error {
+        // nanoGPT asserts it.
+        Error::Config { key: "n_head", .. } => PyAssertionError::new_err(text),
+        Error::NotFinite { .. } => PyFloatingPointError::new_err(text),
+        // By its number Python makes it a FileNotFoundError, a PermissionError..
+        Error::Io { path, source, .. } => match source.raw_os_error() {
+            Some(number) => PyOSError::new_err((number, text, path.display().to_string())),
+            None => PyOSError::new_err(text),
+        },
+        _ => PyValueError::new_err(text),
+    }
+}

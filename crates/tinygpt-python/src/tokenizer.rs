@@ -1,0 +1,82 @@
+//! Text <-> tokens, for Python.
+
+use crate::failure::exception;
+use pyo3::exceptions::{PyIndexError, PyValueError};
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use tinygpt::{DataOptions, Dataset, Input, TokenizerKind, checkpoint};
+
+/// What the tokens of a model stand for: see the stub.
+#[pyclass(frozen, module = "tiny_gpt", eq)]
+#[derive(PartialEq)]
+pub struct Tokenizer(pub tinygpt::Tokenizer);
+
+#[pymethods]
+impl Tokenizer {
+    #[new]
+    fn new(json: &str) -> PyResult<Self> {
+        tinygpt::Tokenizer::from_json(json).map(Self).map_err(exception)
+    }
+
+    #[staticmethod]
+    #[pyo3(signature = (text, kind = "char"))]
+    fn from_text(text: &str, kind: &str) -> PyResult<Self> {
+        let kind = TokenizerKind::try_from(kind.to_owned()).map_err(PyValueError::new_err)?;
+        if text.is_empty() && matches!(kind, TokenizerKind::Char | TokenizerKind::Bpe(_)) {
+            return Err(PyValueError::new_err("an empty text has nothing to make tokens of"));
+        }
+        tinygpt::Tokenizer::from_text(&kind, text).map(Self).map_err(exception)
+    }
+
+    #[getter]
+    fn vocab_size(&self) -> usize {
+        self.0.vocab_size()
+    }
+
+    #[pyo3(signature = (text, special = false))]
+    fn encode(&self, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        match special {
+            true => self.0.encode_with_special(text, "the text"),
+            false => self.0.encode(text, "the text"),
+        }
+        .map_err(exception)
+    }
+
+    fn decode(&self, ids: Vec<i64>) -> PyResult<String> {
+        let narrow = |id: i64| {
+            u32::try_from(id).map_err(|_| PyIndexError::new_err(format!("{id} is no token id")))
+        };
+        Ok(self.0.decode(&ids.into_iter().map(narrow).collect::<PyResult<Vec<_>>>()?))
+    }
+
+    fn to_json(&self) -> String {
+        self.0.to_json()
+    }
+
+    fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
+        Ok((slf.get_type().into_any().unbind(), (slf.get().0.to_json(),)))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Tokenizer({} tokens)", self.0.vocab_size())
+    }
+}
+
+/// The tokenizer of the checkpoint at `path`, if it has one.
+#[pyfunction]
+pub fn read_tokenizer(path: PathBuf) -> PyResult<Option<Tokenizer>> {
+    let tokenizer = checkpoint::read_tokenizer(&path).map_err(exception)?;
+    Ok(tokenizer.map(Tokenizer))
+}
+
+/// The text that the engine carries.
+#[pyfunction]
+pub fn tiny_shakespeare() -> PyResult<String> {
+    let bytes =
+        DataOptions { tokenizer: TokenizerKind::Byte, val_fraction: 0.0, ..DataOptions::default() };
+    let data = Dataset::build(&Input::TinyShakespeare, &bytes, None, &mut |_, _| {});
+    let data = data.map_err(exception)?;
+    let mut ids = vec![0; data.train.len()];
+    data.train.read(0, &mut ids).map_err(exception)?;
+    Ok(data.tokenizer.decode(&ids))
+}

@@ -1,0 +1,252 @@
+"""TinyGPT as a torch.nn.Module: what scripts and PyTorch do to modules."""
+
+import copy
+import io
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from conftest import assert_close, batch, config, model, twins
+
+from tiny_gpt import GPTConfig, TinyGPT, engine
+
+
+def test_the_defaults_are_nanogpts():
+    c = GPTConfig()
+    assert (c.block_size, c.vocab_size, c.n_layer, c.n_head, c.n_embd) == (1024, 50304, 12, 12, 768)
+    assert (c.dropout, c.bias) == (0.0, True)
+
+
+def test_the_char_model_has_nanogpts_size_groups_and_words(capsys):
+    sizes = dict(n_layer=6, n_head=6, n_embd=384, block_size=256, vocab_size=65, bias=False)
+    gpt = TinyGPT(GPTConfig(**sizes, dropout=0.2))
+    assert gpt.get_num_params(non_embedding=False) == 10_745_088
+    optimizer = gpt.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    said = capsys.readouterr().out
+    assert "number of parameters: 10.65M" in said
+    assert "26, with 10,740,096 parameters" in said and "13, with 4,992 parameters" in said
+    decay, rest = optimizer.param_groups
+    assert (decay["weight_decay"], rest["weight_decay"]) == (0.1, 0.0)
+    assert isinstance(optimizer, torch.optim.AdamW)
+    # nanoGPT's number: (6N + 12 L H D T) T a sequence, over the peak of an A100.
+    of_a_token = 6 * 10_646_784 + 12 * 6 * 384 * 256
+    assert gpt.estimate_mfu(64, 2.0) == pytest.approx(of_a_token * 256 * 64 / 2 / 312e12)
+    assert gpt.estimate_mfu(64, 2.0, peak_flops=1e11) > gpt.estimate_mfu(64, 2.0)
+
+
+def test_initial_weights_have_gpt2s_deviations():
+    gpt = TinyGPT(GPTConfig(n_layer=12, n_head=4, n_embd=128, vocab_size=500, block_size=64))
+    for name, p in gpt.named_parameters():
+        if p.dim() > 1:
+            scaled = name.endswith("c_proj.weight")
+            assert float(p.std()) == pytest.approx(0.02 / 24**0.5 if scaled else 0.02, rel=0.05)
+    idx, targets = batch(4, 32, 500)
+    assert float(gpt(idx, targets)[1]) == pytest.approx(np.log(500), abs=0.3)
+
+
+def test_the_state_has_nanogpts_names_and_one_tensor_for_both_embeddings():
+    gpt = model()
+    names = list(gpt.state_dict())
+    assert names[:2] == ["transformer.wte.weight", "transformer.wpe.weight"]
+    assert names[-1] == "lm_head.weight" and len(names) == 2 + 12 * 2 + 2 + 1
+    assert gpt.lm_head.weight is gpt.transformer.wte.weight
+    assert "transformer.h.1.mlp.c_proj.bias" in names
+
+
+@pytest.mark.parametrize("name", ["deepcopy", "pickle", "torch.save", "state_dict", "assign"])
+def test_a_copy_computes_the_same_and_is_its_own(name):
+    gpt, (idx, targets) = model(engine="rust"), batch()
+    expected = gpt(idx, targets)[1]
+    if name == "deepcopy":
+        other = copy.deepcopy(gpt)
+    elif name == "pickle":
+        other = pickle.loads(pickle.dumps(gpt))
+    elif name == "torch.save":
+        file = io.BytesIO()
+        torch.save(gpt, file)
+        file.seek(0)
+        other = torch.load(file, weights_only=False)
+    else:
+        other = model(seed=2, engine="rust")
+        other(idx, targets)
+        copied = {k: v.clone() for k, v in gpt.state_dict().items()}
+        other.load_state_dict(copied, assign=name == "assign")
+    assert torch.equal(other(idx, targets)[1], expected)
+    other.transformer.wte.weight.data.mul_(2)
+    assert torch.equal(gpt(idx, targets)[1], expected)
+    assert not torch.equal(other(idx, targets)[1], expected)
+
+
+@pytest.mark.parametrize("prefix", ["", "_orig_mod.", "module.", "_orig_mod.module."])
+def test_states_of_wrapped_models_load_and_a_tied_head_may_be_left_out(prefix):
+    gpt, other = model(), model(seed=2)
+    state = {prefix + name: tensor for name, tensor in gpt.state_dict().items()}
+    other.load_state_dict(state)
+    assert torch.equal(other(*batch())[1], gpt(*batch())[1])
+    del state[prefix + "lm_head.weight"]
+    model(seed=3).load_state_dict(state)
+    del state[prefix + "transformer.wpe.weight"]
+    with pytest.raises(RuntimeError, match="transformer.wpe.weight"):
+        other.load_state_dict(state)
+
+
+def test_what_is_done_to_parameters_in_place_is_seen_by_the_next_forward():
+    rust, plain = twins()
+    for m in (rust, plain):
+        m(*batch())
+        m.transformer.h[0].ln_1.weight.data.mul_(3)
+        m.transformer.h[1].mlp.c_fc.weight.data = m.transformer.h[1].mlp.c_fc.weight.data + 0.5
+    assert_close(rust(*batch())[1], plain(*batch())[1])
+
+
+@pytest.mark.parametrize("change", ["half", "double", "meta"])
+def test_a_model_in_other_numbers_or_elsewhere_goes_to_pytorch(change):
+    gpt = model().eval()
+    idx, targets = batch()
+    expected = gpt(idx, targets)[1]
+    assert engine.runs(gpt)
+    if change == "meta":
+        assert not engine.runs(gpt.to("meta"))
+        return
+    other = gpt.to(torch.bfloat16 if change == "half" else torch.float64)
+    assert not engine.runs(other)
+    assert_close(other(idx, targets)[1], expected, 2e-2)
+    assert engine.runs(other.to(torch.float32))
+
+
+def test_what_the_engine_would_not_notice_goes_to_pytorch():
+    def hooked(m):
+        m.transformer.h[0].mlp.register_forward_hook(lambda *_: None)
+
+    def replaced(m):
+        m.transformer.h[0].mlp = torch.nn.Identity()
+
+    def without_dropout(m):
+        m.transformer.drop.p = 0.7
+
+    def half_in_training(m):
+        m.transformer.h[1].eval()
+
+    def untied(m):
+        m.lm_head.weight = torch.nn.Parameter(m.lm_head.weight.detach().clone())
+
+    for change in (hooked, replaced, without_dropout, half_in_training, untied):
+        gpt = model()
+        assert engine.runs(gpt)
+        change(gpt)
+        assert not engine.runs(gpt), change.__name__
+        gpt(*batch())
+        gpt.config.engine = "rust"
+        with pytest.raises(RuntimeError, match='engine = "rust", but'):
+            gpt(*batch())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not engine.runs(model())
+    assert not engine.runs(model(engine="torch"))
+
+
+def test_a_hook_on_the_whole_model_hears_the_rust_engine():
+    gpt, heard = model(engine="rust"), []
+    gpt.register_forward_hook(lambda module, args, out: heard.append(out[1]))
+    loss = gpt(*batch())[1]
+    assert heard == [loss]
+
+
+def test_every_kind_of_whole_numbers_is_accepted():
+    gpt, (idx, targets) = model(engine="rust"), batch()
+    expected = gpt(idx, targets)[1]
+    wide = torch.stack((idx, idx), -1)[..., 0]
+    assert not wide.is_contiguous()
+    for kind in (torch.int32, torch.int16, torch.uint8, torch.int64):
+        assert torch.equal(gpt(idx.to(kind), targets.to(torch.int32))[1], expected)
+    assert torch.equal(gpt(wide, targets.t().contiguous().t())[1], expected)
+    assert torch.equal(gpt(idx.tolist(), targets.tolist())[1], expected)
+    assert torch.equal(gpt(idx.numpy().astype(np.uint16), targets)[1], expected)
+
+
+@pytest.mark.parametrize("which", ["rust", "torch"])
+def test_what_cannot_be_tokens_is_refused_in_words(which):
+    gpt, (idx, targets) = model(engine=which), batch()
+    for bad, error, words in [
+        (idx.float(), TypeError, "float32"),
+        (idx.bool(), TypeError, "bool"),
+        ([0.5, 1.5], TypeError, "float"),
+        (idx[0], ValueError, r"\(B, T\)"),
+        (idx[:, :0], ValueError, r"\(2, 0\)"),
+        (torch.zeros(1, 10, dtype=torch.long), AssertionError, "block_size is 9"),
+    ]:
+        with pytest.raises(error, match=words):
+            gpt(bad)
+    with pytest.raises(ValueError, match="expected the same"):
+        gpt(idx, targets[:, :3])
+    with pytest.raises(TypeError, match="targets is torch.float32"):
+        gpt(idx, targets.float())
+    for id in (13, 300, -1):
+        wrong = idx.clone()
+        wrong[1, 2] = id
+        with pytest.raises(IndexError):
+            gpt(wrong)
+    for target in (13, -2):
+        wrong = targets.clone()
+        wrong[0, 3] = target
+        with pytest.raises(IndexError):
+            gpt(idx, wrong)
+    assert gpt(idx, targets)[1].isfinite()
+
+
+def test_the_rust_engine_names_the_token_and_its_place():
+    idx, _ = batch()
+    idx[1, 2] = 300
+    with pytest.raises(IndexError, match="token id 300 at offset 9 of idx .* 13 tokens"):
+        model(engine="rust")(idx)
+
+
+def test_impossible_configurations_are_refused_as_nanogpt_does():
+    with pytest.raises(AssertionError, match="n_embd = 1600 .* n_head = 48"):
+        TinyGPT(GPTConfig(n_embd=1600, n_head=48))
+    for wrong in (dict(dropout=1.0), dict(n_layer=0), dict(vocab_size=0), dict(n_head=0)):
+        with pytest.raises((ValueError, AssertionError), match=next(iter(wrong))):
+            TinyGPT(config(**wrong))
+    for wrong in (dict(activation="relu"), dict(engine="cuda"), dict(dtype="f16")):
+        with pytest.raises(ValueError, match=next(iter(wrong.values()))):
+            TinyGPT(config(**wrong))
+    TinyGPT(config(vocab_size=2, block_size=258), verbose=False)
+
+
+def test_a_cropped_model_is_the_same_for_what_still_fits():
+    rust, plain = twins()
+    idx, targets = batch(t=4)
+    expected = rust(idx, targets)[1]
+    for m in (rust, plain):
+        m.crop_block_size(4)
+        assert_close(m(idx, targets)[1], expected)
+        assert m.state_dict()["transformer.wpe.weight"].shape == (4, 21)
+        with pytest.raises(AssertionError, match="block_size is 4"):
+            m(torch.zeros(1, 5, dtype=torch.long))
+        with pytest.raises(AssertionError, match="cannot crop 4"):
+            m.crop_block_size(5)
+
+
+def test_compiled_it_gives_the_same():
+    gpt, (idx, targets) = model(engine="rust"), batch()
+    expected, _ = gpt(idx, targets), gpt.zero_grad()
+    compiled = torch.compile(gpt)
+    logits, loss = compiled(idx, targets)
+    loss.backward()
+    assert torch.equal(loss, expected[1]) and gpt.transformer.wte.weight.grad is not None
+    assert all(name.startswith("_orig_mod.") for name in compiled.state_dict())
+    with torch.no_grad():
+        assert compiled(idx)[0].shape == (2, 1, 13)
+
+
+def test_functional_calls_see_the_parameters_they_bring():
+    rust, plain = twins()
+    doubled = {name: (2 * p).detach() for name, p in plain.named_parameters()}
+    idx, targets = batch()
+    found, expected = (
+        torch.func.functional_call(m, doubled, (idx, targets))[1] for m in (rust, plain)
+    )
+    assert_close(found, expected)
+    auto = model()
+    grads = torch.func.grad(lambda p: torch.func.functional_call(auto, p, (idx, targets))[1])
+    assert grads(dict(auto.named_parameters()))["transformer.wpe.weight"].shape == (9, 21)

@@ -1,0 +1,188 @@
+"""Runs and checkpoints, between Python and the program."""
+
+import json
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+import torch
+from conftest import ROOT, batch, model
+
+import tiny_gpt
+
+SMALL = dict(
+    n_layer=1,
+    n_head=2,
+    n_embd=8,
+    block_size=8,
+    batch_size=4,
+    max_iters=6,
+    eval_interval=3,
+    eval_iters=2,
+    sample_tokens=5,
+)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def program():
+    """The program `tinygpt`, if it was built."""
+    built = [ROOT / "target" / kind / "tinygpt" for kind in ("release", "debug")]
+    named = os.environ.get("TINYGPT_PROGRAM")
+    found = [path for path in ([Path(named)] if named else built) if path.is_file()]
+    if not found:
+        pytest.skip("skipped: the program tinygpt is not built here")
+    return found[0]
+
+
+def test_a_run_leaves_the_programs_folder_and_returns_its_metrics():
+    events = []
+    metrics = tiny_gpt.train(SMALL, on_event=events.append)
+    assert metrics.folder == Path("runs/quick")
+    steps = [line for line in metrics if "lr" in line]
+    evaluations = [line for line in metrics if "val/loss" in line]
+    assert [line["iter"] for line in steps] == list(range(6))
+    assert [line["iter"] for line in evaluations] == [0, 3, 6]
+    assert metrics.best == min(line["val/loss"] for line in evaluations)
+    kinds = [event.pop("event") for event in events]
+    assert kinds[0] == "start" and kinds.count("step") == 6 and kinds.count("evaluation") == 3
+    assert [e for e, kind in zip(events, kinds) if kind == "step"] == steps
+    for name in ("config.toml", "loss.svg", "samples.txt", "best", "last"):
+        assert (metrics.folder / name).exists(), name
+    assert tiny_gpt.train(SMALL, max_iters=1).folder == Path("runs/quick-2")
+
+
+def test_a_run_loads_and_its_model_has_the_loss_that_the_run_wrote():
+    Path("my.txt").write_text("to be, or not to be, that is the question:\n" * 40, "utf-8")
+    metrics = tiny_gpt.train("my.txt", **SMALL, eval_full=True, out_dir="mine")
+    gpt = tiny_gpt.load("mine")
+    assert not gpt.training and isinstance(gpt.tokenizer, tiny_gpt.Tokenizer)
+    text = Path("my.txt").read_text("utf-8")
+    ids = torch.tensor(gpt.tokenizer.encode(text[int(0.9 * len(text)) :]))
+    t, losses, count = 8, 0.0, 0
+    for start in range(0, len(ids) - 1, t):
+        window = ids[start : start + t + 1]
+        losses += float(gpt(window[None, :-1], window[None, 1:])[1]) * (len(window) - 1)
+        count += len(window) - 1
+    assert losses / count == pytest.approx(metrics.best, abs=1e-4)
+    assert gpt.write("to be", 10, temperature=0) == gpt.write("to be", 10, temperature=0)
+    with pytest.raises(ValueError, match="n_layer"):
+        tiny_gpt.load("mine", n_layer=2)
+    assert tiny_gpt.load("mine", dropout=0.1, engine="torch").config.dropout == 0.1
+
+
+def test_a_run_goes_on_where_it_stopped_bit_for_bit():
+    whole = tiny_gpt.train(SMALL, max_iters=6, lr_decay_iters=6, out_dir="whole")
+    tiny_gpt.train(SMALL, max_iters=3, lr_decay_iters=6, out_dir="cut")
+    resumed = tiny_gpt.train(resume="cut", max_iters=6)
+    timeless = lambda lines: [(line["iter"], line["train/loss"], line.get("lr")) for line in lines]
+    assert timeless(whole) == timeless(resumed)
+    with pytest.raises(ValueError, match="n_layer = 2: this run has n_layer = 1"):
+        tiny_gpt.train(resume="cut", n_layer=2)
+
+
+def test_a_listener_that_raises_and_ctrl_c_save_first():
+    def listen(event):
+        if event["event"] == "step" and event["iter"] == 4:
+            raise LookupError("heard enough")
+
+    with pytest.raises(LookupError, match="heard enough"):
+        tiny_gpt.train(SMALL, max_iters=100, on_event=listen, out_dir="raised")
+    assert tiny_gpt.train(resume="raised", max_iters=7)[-1]["iter"] == 7
+
+    def interrupt(event):
+        if event["event"] == "step" and event["iter"] == 4:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny_gpt.train(SMALL, max_iters=10_000_000, on_event=interrupt, out_dir="stopped")
+    assert (Path("stopped") / "last" / "model.safetensors").exists()
+    assert threading.active_count() < 20
+
+
+def test_what_cannot_be_trained_is_said_and_leaves_no_folder():
+    Path("short.txt").write_text("too short", "utf-8")
+    for arguments, error, words in [
+        (("no.txt", {}), OSError, "no.txt"),
+        (("short.txt", {}), ValueError, "block_size"),
+        ((None, {"learning_rte": 1e-3}), ValueError, "learning_rate"),
+        ((None, {"n_head": 3, "n_embd": 8}), AssertionError, "n_embd = 8"),
+        ((None, {"dropout": "much"}), ValueError, "dropout"),
+    ]:
+        source, settings = arguments
+        with pytest.raises(error, match=words):
+            tiny_gpt.train(source, **settings)
+    assert not Path("runs/quick").exists()
+
+
+def test_a_saved_model_is_the_same_when_loaded_and_nothing_else_is_overwritten():
+    gpt, (idx, targets) = model(bias=False), batch()
+    gpt.tokenizer = tiny_gpt.Tokenizer.from_text("abcdefghijklm")
+    for _ in range(2):
+        gpt.save("saved")
+    again = tiny_gpt.load("saved")
+    assert torch.equal(again(idx, targets)[1], gpt(idx, targets)[1])
+    assert again.tokenizer == gpt.tokenizer and again.config == gpt.config
+    model(tied=False, activation="silu").to(torch.float64).save(Path("other"))
+    assert tiny_gpt.load("other").config.activation == "silu"
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years", "utf-8")
+    with pytest.raises(ValueError, match="thesis.txt|mine"):
+        gpt.save("mine")
+    for path, words in (("nowhere", "nowhere"), ("mine", "mine")):
+        with pytest.raises((ValueError, OSError), match=words):
+            tiny_gpt.load(path)
+
+
+def test_the_program_opens_what_python_saved_and_python_what_the_program_trained():
+    tinygpt = program()
+    gpt = model()
+    gpt.tokenizer = tiny_gpt.Tokenizer.from_text("abcdefghijk\nm")
+    gpt.save("saved")
+    sample = [tinygpt, "sample", "saved", "--prompt", "abc", "--max-new-tokens", "20"]
+    options = ["--temperature", "0", "--dtype", "f32"]
+    said = subprocess.run(sample + options, capture_output=True, text=True, timeout=60, check=True)
+    assert gpt.write("abc", 20, temperature=0) in said.stdout
+    flags = [f"--{key}={value}" for key, value in SMALL.items()]
+    train = [tinygpt, "train", "--out-dir", "theirs", *flags]
+    subprocess.run(train, capture_output=True, timeout=120, check=True)
+    theirs = tiny_gpt.load("theirs")
+    mine = tiny_gpt.train(SMALL, out_dir="mine")
+    lines = (Path("theirs") / "metrics.jsonl").read_text("utf-8").splitlines()
+    losses = [json.loads(line)["train/loss"] for line in lines]
+    assert losses == [line["train/loss"] for line in mine]
+    idx, targets = batch(2, 8, 65)
+    assert torch.equal(theirs(idx, targets)[1], tiny_gpt.load("mine")(idx, targets)[1])
+    assert tiny_gpt.train(resume="theirs", max_iters=7)[-1]["iter"] == 7
+
+
+def test_a_tokenizer_is_exact_and_says_what_it_does_not_know():
+    tokenizer = tiny_gpt.Tokenizer.from_text("naïve 你好 😊\n")
+    text = "你好 naïve 😊"
+    assert tokenizer.decode(tokenizer.encode(text)) == text
+    assert tiny_gpt.Tokenizer(tokenizer.to_json()) == tokenizer
+    with pytest.raises(ValueError, match="'x'|x"):
+        tokenizer.encode("xn")
+    assert tokenizer.decode([999]) == "\ufffd"
+    with pytest.raises(IndexError):
+        tokenizer.decode([-1])
+    with pytest.raises(ValueError, match="empty"):
+        tiny_gpt.Tokenizer.from_text("")
+
+
+def test_gpt2s_tokens_are_those_of_tiktoken_and_need_no_network():
+    gpt2 = tiny_gpt.Tokenizer.from_text("", "gpt2")
+    assert gpt2.vocab_size == 50257
+    assert gpt2.encode("Hello world, naïve") == [15496, 995, 11, 41492]
+    assert gpt2.encode("abc abc") == [39305, 450, 66]
+    assert gpt2.encode("<|endoftext|>", special=True) == [50256] != gpt2.encode("<|endoftext|>")
+    assert len(gpt2.encode("^" * 1_000_000)) == 250_000
+    assert gpt2.decode(gpt2.encode("😊")[:1]).count("\ufffd") >= 1
+    with pytest.raises(ValueError, match="must be"):
+        tiny_gpt.Tokenizer.from_text("abc", "words")

@@ -1,0 +1,117 @@
+"""The Rust side. Tensors are f32 (ids: i64), contiguous, on the CPU; what they must be is checked."""
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from typing import Any
+
+from torch import Tensor
+
+__version__: str
+
+class ForwardPass:
+    """What a backward needs of its forward: activations, tokens, the seed of its dropout."""
+
+class Engine:
+    """A model of one shape, over parameters that every call brings along in the order of `names`."""
+
+    names: list[str]
+    def __init__(self, config: str, dtype: str) -> None:
+        """Of a configuration as JSON; products round their factors to `dtype`: f32, bf16 or auto."""
+
+    def forward(
+        self,
+        params: Sequence[Tensor],
+        idx: Tensor,
+        targets: Tensor | None,
+        logits: Tensor,
+        *,
+        dropout: float,
+        seed: int,
+        threads: int,
+    ) -> tuple[ForwardPass, float | None]:
+        """Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T); returns the mean loss too."""
+
+    def backward(
+        self,
+        kept: ForwardPass,
+        params: Sequence[Tensor],
+        grads: Sequence[Tensor],
+        logits: Tensor,
+        dlogits: Tensor | None,
+        dloss: float | None,
+        *,
+        threads: int,
+    ) -> None:
+        """Writes `grads`, from the gradients of the logits (B, T, V) and of the loss."""
+
+    def generate(
+        self,
+        params: Sequence[Tensor],
+        idx: Tensor,
+        max_new_tokens: int,
+        *,
+        temperature: float,
+        top_k: int,
+        top_p: float,
+        min_p: float,
+        seed: int,
+        stop: Sequence[int],
+        on_token: Callable[[int, int], Any] | None,
+        vocab_size: int,
+        threads: int,
+    ) -> list[list[int]]:
+        """The texts (B) of `idx` (B, T) with up to `max_new_tokens` more."""
+
+    def save(
+        self,
+        params: Sequence[Tensor],
+        folder: str | PathLike[str],
+        tokenizer: Tokenizer | None,
+    ) -> None:
+        """Writes a checkpoint, whole or not at all."""
+
+class Tokenizer:
+    """What tokens stand for: characters of a text, bytes, GPT-2's pieces of words, or others."""
+
+    vocab_size: int
+    def __init__(self, json: str) -> None:
+        """From the text of a tokenizer.json."""
+
+    @staticmethod
+    def from_text(text: str, kind: str = "char") -> Tokenizer:
+        """Of a kind as `tinygpt train --tokenizer` takes it: "char" (a token for each character of the
+        text), "byte", "gpt2", "bpe:SIZE" (learned from the text), or a tokenizer.json.
+        """
+
+    def encode(self, text: str, special: bool = False) -> list[int]:
+        """The tokens of a text; `special`: <|endoftext|> and the like are one token each. ValueError
+        names the characters that have none.
+        """
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of tokens. Never fails on an id: what is no text becomes U+FFFD."""
+
+    def to_json(self) -> str:
+        """The text of a tokenizer.json, which Hugging Face's `tokenizers` reads too."""
+
+def read_config(path: str | PathLike[str]) -> tuple[str, str]:
+    """The configuration of the model that a path means, as JSON, and the path of its checkpoint."""
+
+def read_params(path: str | PathLike[str], engine: Engine, params: Sequence[Tensor]) -> None:
+    """Copies a checkpoint's parameters to tensors."""
+
+def read_tokenizer(path: str | PathLike[str]) -> Tokenizer | None:
+    """The tokenizer of a checkpoint, if it has one."""
+
+def tiny_shakespeare() -> str:
+    """The text that the engine carries: 1,115,394 characters, in the public domain."""
+
+def train(
+    text: Sequence[str],
+    preset: str | None,
+    file: str | None,
+    settings: Sequence[tuple[str, str]],
+    resume: str | None,
+    on_event: Callable[[str], Any],
+) -> str:
+    """Trains a run; returns its folder. Events are JSON."""
