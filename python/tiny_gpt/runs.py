@@ -84,8 +84,8 @@ def as_typed(value: Any) -> str:
 
 
 def load(path: str | os.PathLike, **changes: Any) -> TinyGPT:
-    """The model of a run (its best checkpoint), of a checkpoint's folder or of a .safetensors file
-    with its config.json beside it. In evaluation mode.
+    """The model of a run (its best checkpoint), of a checkpoint's folder, or of another program: a
+    folder in Hugging Face's layout, nanoGPT's ckpt.pt, a GGUF or safetensors file. In evaluation mode.
 
     Args:
         path: where it is; a name is looked for in runs/ too.

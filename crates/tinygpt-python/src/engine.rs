@@ -9,9 +9,11 @@ use pyo3::prelude::*;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tinygpt::checkpoint::{self, check_finite};
+use tinygpt::formats::Model;
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
 use tinygpt::run::{folder::RUNS, model_path};
-use tinygpt::{Checkpoint, Dtype, Gpt, GptConfig, Precision, Sampler, Sampling, checkpoint};
+use tinygpt::{Dtype, Gpt, GptConfig, Precision, Sampler, Sampling};
 use tinygpt_kernels::Isa;
 
 /// Tensors of Python's, in the table's order.
@@ -264,17 +266,17 @@ fn told(py: Python<'_>, on_token: Option<&Py<PyAny>>, row: usize, token: u32) ->
     on_token.map_or(Ok(()), |call| call.call1(py, (row, token)).map(drop))
 }
 
-/// The configuration of the model that a path means (a run, a checkpoint, a file), as JSON, and the
-/// path of its checkpoint.
+/// The configuration of the model that a path means (a run, a checkpoint, another program's model),
+/// as JSON, and the path of the model.
 #[pyfunction]
 pub fn read_config(path: PathBuf) -> PyResult<(String, PathBuf)> {
     let path = model_path(Path::new(RUNS), Some(&path)).map_err(exception)?;
-    let config = checkpoint::read_config(&path).map_err(exception)?;
-    let json = serde_json::to_string(&config).expect("numbers, booleans and names");
+    let model = Model::open(&path).map_err(exception)?;
+    let json = serde_json::to_string(&model.config).expect("numbers, booleans and names");
     Ok((json, path))
 }
 
-/// Copies the parameters of the checkpoint at `path` to tensors of its configuration.
+/// Copies the parameters of the model at `path` to tensors of its configuration.
 #[pyfunction]
 pub fn read_params(
     py: Python<'_>,
@@ -284,10 +286,10 @@ pub fn read_params(
 ) -> PyResult<()> {
     let mut to = engine.lent(&params)?;
     detached(py, || {
-        let loaded = Checkpoint::load(&path).map_err(exception)?;
-        loaded.check_finite(&path).map_err(exception)?;
+        let params = Model::open(&path).and_then(|model| model.read()).map_err(exception)?;
+        check_finite(&params, &path).map_err(exception)?;
         for spec in engine.table.iter() {
-            to.get_mut(spec).copy_from_slice(loaded.params.get(spec));
+            to.get_mut(spec).copy_from_slice(params.get(spec));
         }
         Ok(())
     })

@@ -4,7 +4,8 @@ use crate::failure::exception;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use std::path::PathBuf;
-use tinygpt::{DataOptions, Dataset, Input, TokenizerKind, checkpoint};
+use tinygpt::formats::Model;
+use tinygpt::{DataOptions, Dataset, Input, TokenizerKind};
 
 /// What the tokens of a model stand for: see the stub.
 #[pyclass(frozen, module = "tiny_gpt", eq)]
@@ -62,10 +63,10 @@ impl Tokenizer {
     }
 }
 
-/// The tokenizer of the checkpoint at `path`, if it has one.
+/// The tokenizer of the model at `path`, if it has one.
 #[pyfunction]
 pub fn read_tokenizer(path: PathBuf) -> PyResult<Option<Tokenizer>> {
-    let tokenizer = checkpoint::read_tokenizer(&path).map_err(exception)?;
+    let tokenizer = Model::open(&path).and_then(|model| model.tokenizer()).map_err(exception)?;
     Ok(tokenizer.map(Tokenizer))
 }
 
