@@ -106,7 +106,18 @@ fn a_training_of_nanogpts_goes_on_from_its_step_with_its_recipe() {
     assert!(said.contains("out/meta.pkl into nanoGPT's data/tinygpt/"), "{said}");
     let message = place.fails_noting(2, &["train", "my.txt", "--resume", "out"]);
     assert!(message.contains("already at 3 of 3 steps"), "{message}");
-    let resume = ["train", "my.txt", "--resume", "out/ckpt.pt", "--max-iters", "5", "-t", "1"];
+    let resume = [
+        "train",
+        "my.txt",
+        "--resume",
+        "out/ckpt.pt",
+        "--max-iters",
+        "5",
+        "--eval-interval",
+        "1",
+        "--log-interval",
+        "1",
+    ];
     let (code, said, notes) = place.run(&resume);
     assert_eq!(code, 0, "{notes}");
     assert!(said.contains("step 3:") && said.contains("iter 3:"), "{said}");

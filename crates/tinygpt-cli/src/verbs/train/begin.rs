@@ -156,7 +156,7 @@ pub fn anew(
 
 /// Where nanoGPT's trainer stopped, for ours to go on from.
 fn state(from: GoesOn, settings: &Settings, data: &Dataset) -> Result<TrainState, Failure> {
-    let GoesOn { step, best_val_loss, exp_avg, exp_avg_sq } = from;
+    let GoesOn { step, exp_avg, exp_avg_sq, .. } = from;
     let train = settings.train.clone();
     if step >= train.max_iters {
         let all = train.max_iters;
@@ -166,7 +166,8 @@ fn state(from: GoesOn, settings: &Settings, data: &Dataset) -> Result<TrainState
     let tokens = (train.sequences_per_step() * settings.model.block_size) as u64;
     let progress = Progress {
         step,
-        best_val_loss,
+        // The model that had nanoGPT's best loss is not in the new run's folder.
+        best_val_loss: None,
         stale_evals: 0,
         last_eval: None,
         tokens: step.saturating_mul(tokens),

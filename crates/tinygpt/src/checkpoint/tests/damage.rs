@@ -4,13 +4,13 @@ use super::*;
 use proptest::prelude::*;
 
 #[test]
-fn missing_unexpected_misshapen_and_half_precision_tensors_are_named() {
+fn missing_unexpected_misshapen_and_whole_number_tensors_are_named() {
     let (_parent, folder) = saved(&tiny(true));
     rewrite(&folder, |tensors| {
         tensors.remove("transformer.h.1.ln_1.weight");
         tensors.insert("transformer.h.2.ln_1.weight".into(), (Dtype::F32, vec![6], vec![0; 24]));
         tensors.get_mut("transformer.wte.weight").unwrap().1 = vec![6, 5];
-        let ln_f = (Dtype::F16, vec![6], vec![0; 12]);
+        let ln_f = (Dtype::I64, vec![6], vec![0; 48]);
         tensors.insert("transformer.ln_f.weight".into(), ln_f);
     });
     let text = message(&folder);
@@ -18,7 +18,7 @@ fn missing_unexpected_misshapen_and_half_precision_tensors_are_named() {
         "missing transformer.h.1.ln_1.weight (6)",
         "unexpected transformer.h.2.ln_1.weight (6)",
         "transformer.wte.weight: expected (5, 6), found (6, 5)",
-        "transformer.ln_f.weight: expected F32, found F16",
+        "transformer.ln_f.weight: expected F32, F16 or BF16, found I64",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
