@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use tinygpt::checkpoint::check_finite;
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
 use tinygpt::run::{folder::RUNS, model_path};
 use tinygpt::{Checkpoint, Dtype, Gpt, GptConfig, Precision, Sampler, Sampling, checkpoint};
@@ -285,7 +286,7 @@ pub fn read_params(
     let mut to = engine.lent(&params)?;
     detached(py, || {
         let loaded = Checkpoint::load(&path).map_err(exception)?;
-        loaded.check_finite(&path).map_err(exception)?;
+        check_finite(&loaded.params, &path).map_err(exception)?;
         for spec in engine.table.iter() {
             to.get_mut(spec).copy_from_slice(loaded.params.get(spec));
         }

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tinygpt::checkpoint::TrainState;
+use tinygpt::checkpoint::{TrainState, check_finite};
 use tinygpt::files::write_whole;
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
@@ -38,7 +38,7 @@ pub fn train(
     resume: Option<PathBuf>,
     on_event: Py<PyAny>,
 ) -> PyResult<PathBuf> {
-    let layers = Layers { preset, file, text, command_line: settings };
+    let layers = Layers { preset, file, text, command_line: settings, ..Layers::default() };
     detached(py, || {
         let mut begun = match resume {
             Some(path) => again(&path, layers)?,
@@ -152,7 +152,7 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
         }
     }
     let loaded = Checkpoint::load(&newest).map_err(exception)?;
-    loaded.check_finite(&newest).map_err(exception)?;
+    check_finite(&loaded.params, &newest).map_err(exception)?;
     let state = TrainState::load(&newest, &loaded.params).map_err(exception)?;
     let data = dataset(&run, &newest, &settings, &mut |_, _| {}).map_err(exception)?;
     let model = tinygpt::GptConfig { dropout: settings.model.dropout, ..loaded.config };
