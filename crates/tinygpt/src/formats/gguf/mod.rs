@@ -35,10 +35,10 @@ const OF_BLOCK: [(&str, &str); 6] = [
 /// The table's name for GGUF's; what is none of its names stays as it is.
 fn our_name(name: &str) -> String {
     let Some((stem, end)) = name.rsplit_once('.') else { return name.into() };
-    if let Some((block, part)) = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.')) {
-        if let Some((ours, _)) = OF_BLOCK.iter().find(|(_, theirs)| *theirs == part) {
-            return format!("transformer.h.{block}.{ours}.{end}");
-        }
+    if let Some((block, part)) = stem.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
+        && let Some((ours, _)) = OF_BLOCK.iter().find(|(_, theirs)| *theirs == part)
+    {
+        return format!("transformer.h.{block}.{ours}.{end}");
     }
     match WHOLE.iter().find(|(_, theirs)| *theirs == stem) {
         Some((ours, _)) => format!("{ours}.{end}"),

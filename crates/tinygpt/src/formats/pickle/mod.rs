@@ -135,7 +135,7 @@ impl Pickle {
     /// What it has that is not read here: a name that is not known, an opcode, or damage.
     pub fn read(bytes: &[u8]) -> Result<Self, Problem> {
         let mut machine = Machine::new(bytes);
-        while let Some(opcode) = machine.take(1).map(|byte| byte[0]).ok() {
+        while let Ok(&[opcode]) = machine.take(1) {
             if opcode == op::STOP {
                 let root = machine.pop()?;
                 return Ok(Self { values: machine.values, root });

@@ -4,16 +4,19 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::OnceLock;
 
-/// A model in every format, as the files of its folder; made once.
-fn valid() -> &'static [(Format, Vec<(String, Vec<u8>)>)] {
-    static VALID: OnceLock<Vec<(Format, Vec<(String, Vec<u8>)>)>> = OnceLock::new();
+/// The files of a model's folder.
+type Files = Vec<(String, Vec<u8>)>;
+
+/// A model in every format; made once.
+fn valid() -> &'static [(Format, Files)] {
+    static VALID: OnceLock<Vec<(Format, Files)>> = OnceLock::new();
     VALID.get_or_init(|| {
         let kinds = [Format::HuggingFace, Format::Safetensors, Format::NanoGpt, Format::Gguf];
         kinds.map(|format| (format, files_of(format))).into()
     })
 }
 
-fn files_of(format: Format) -> Vec<(String, Vec<u8>)> {
+fn files_of(format: Format) -> Files {
     let parent = tempfile::tempdir().unwrap();
     let (config, to) = (tiny(format), parent.path().join("out"));
     let [p, m, v] = [1, 2, 3].map(|seed| params(&config, seed));
