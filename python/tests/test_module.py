@@ -131,7 +131,45 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
     def untied(m):
         m.lm_head.weight = torch.nn.Parameter(m.lm_head.weight.detach().clone())
 
-    for change in (hooked, replaced, without_dropout, half_in_training, untied):
+    def undropped(m):
+        for module in m.modules():
+            if hasattr(module, "p"):
+                module.p = 0
+
+    def patched(m):
+        m.transformer.h[0].mlp.forward = lambda x: x
+
+    def another_eps(m):
+        m.transformer.ln_f.eps = 0.5
+
+    def one_more_block(m):
+        m.transformer.h.append(m.transformer.h[0])
+
+    def one_block_less(m):
+        del m.transformer.h[1]
+
+    def with_a_bias(m):
+        m.lm_head.bias = torch.nn.Parameter(torch.ones(m.config.vocab_size))
+
+    def other_heads(m):
+        m.transformer.h[0].attn.n_head = 1
+
+    def another_activation(m):
+        m.transformer.h[0].mlp.activation = "silu"
+
+    def bounded(m):
+        m.transformer.wte.max_norm = 0.01
+
+    class Own(torch.nn.Parameter):
+        pass
+
+    def another_class(m):
+        m.transformer.ln_f.weight = Own(m.transformer.ln_f.weight.detach())
+
+    changes = [hooked, replaced, without_dropout, half_in_training, untied, undropped, patched]
+    changes += [another_eps, one_more_block, one_block_less, with_a_bias, other_heads]
+    changes += [another_activation, bounded, another_class]
+    for change in changes:
         gpt = model()
         assert engine.runs(gpt)
         change(gpt)
@@ -142,7 +180,31 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
             gpt(*batch())
     with torch.autocast("cpu", torch.bfloat16):
         assert not engine.runs(model())
+    listener = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert not engine.runs(model())
+    listener.remove()
+    assert engine.runs(model())
     assert not engine.runs(model(engine="torch"))
+
+
+def test_a_text_that_is_broken_off_leaves_every_module_in_its_mode():
+    def break_off(*_):
+        raise KeyboardInterrupt
+
+    for kind in ("rust", "torch"):
+        gpt = model(engine=kind).train()
+        if kind == "torch":
+            gpt.transformer.h[0].eval()
+        modes = [module.training for module in gpt.modules()]
+        with pytest.raises(KeyboardInterrupt):
+            gpt.generate(batch()[0], 3, stream=break_off)
+        assert [module.training for module in gpt.modules()] == modes
+
+
+def test_tokens_that_lie_askew_in_memory_are_taken():
+    buffer = bytearray(8 * 4 + 1)
+    idx = torch.frombuffer(buffer, dtype=torch.int64, offset=1).view(1, 4)
+    assert model(engine="rust")(idx)[0].shape[:2] == (1, 1)
 
 
 def test_a_hook_on_the_whole_model_hears_the_rust_engine():

@@ -15,6 +15,7 @@ class Engine:
     """A model of one shape, over parameters that every call brings along in the order of `names`."""
 
     names: list[str]
+    shapes: list[tuple[int, ...]]
     def __init__(self, config: str, dtype: str) -> None:
         """Of a configuration as JSON; products round their factors to `dtype`: f32, bf16 or auto."""
 

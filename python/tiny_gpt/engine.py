@@ -169,7 +169,8 @@ def threads() -> int:
 
 
 def to_engine(ids: Tensor) -> Tensor:
-    return ids.to("cpu").contiguous()
+    """A copy: the caller may change its own before the backward."""
+    return ids.to("cpu", copy=True).contiguous()
 
 
 @uncompiled
@@ -195,14 +196,28 @@ def why_not(model: TinyGPT) -> str | None:
         return "autocast asks for other numbers than f32"
     if getattr(torch._C, "_are_functorch_transforms_active", bool)():
         return "torch.func transforms what it cannot see into"
+    if any(getattr(nn.modules.module, hooks) for hooks in GLOBAL_HOOKS):
+        return "a hook listens to all modules"
     for module in model.modules():
         if module is not model and (change := changed(module, model)):
             return f"a {type(module).__name__} {change}"
-    for name, p in model.named_parameters():
-        if p.dtype != torch.float32 or not p.is_cpu or not p.is_contiguous():
-            return f"{name} is {p.dtype} on {p.device}"
+    if len(model.transformer.h) != model.config.n_layer:
+        return f"it has {len(model.transformer.h)} blocks, its configuration {model.config.n_layer}"
     if model.config.tied != (model.lm_head.weight is model.transformer.wte.weight):
         return "its unembedding is tied otherwise than its configuration says"
+    rust = of(model)
+    shapes = dict(zip(rust.names, rust.shapes))
+    for name, p in model.named_parameters():
+        if name not in shapes:
+            return f"{name} is no parameter of its configuration's"
+        if tuple(p.shape) != shapes[name]:
+            return f"{name} has shape {tuple(p.shape)}, its configuration says {shapes[name]}"
+        if type(p) not in (Tensor, nn.Parameter):
+            return f"{name} is a {type(p).__name__}"
+        if p.dtype != torch.float32 or not p.is_cpu:
+            return f"{name} is {p.dtype} on {p.device}"
+        if not p.is_contiguous() or p.data_ptr() % 4:
+            return f"{name} does not lie in memory as the engine reads it"
     return None
 
 
@@ -215,12 +230,28 @@ def changed(module: nn.Module, model: TinyGPT) -> str | None:
         return "has a hook"
     if module.training != model.training:
         return "is in another mode than the model"
+    if "forward" in vars(module):
+        return "has a forward of its own"
     dropout = getattr(module, "p", getattr(module, "dropout", None))
-    if isinstance(dropout, float) and dropout != model.config.dropout:
+    if isinstance(dropout, (int, float)) and dropout != model.config.dropout:
         return f"has dropout {dropout}, where the configuration has {model.config.dropout}"
+    if getattr(module, "eps", EPS) != EPS:
+        return f"has eps {module.eps}, where the engine has {EPS}"
+    if getattr(module, "max_norm", None) is not None:
+        return "bounds the norm of its rows"
+    for name in ("n_head", "activation"):
+        if (found := getattr(module, name, None)) not in (None, getattr(model.config, name)):
+            return f"has {name} {found}, where the configuration has {getattr(model.config, name)}"
     return None
 
 
+EPS = 1e-5  # of a LayerNorm
+GLOBAL_HOOKS = (
+    "_global_forward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_backward_pre_hooks",
+)
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 # model.py adds its own.
 KNOWN = {nn.ModuleDict, nn.ModuleList, nn.Embedding, nn.Dropout, nn.LayerNorm, nn.Linear}

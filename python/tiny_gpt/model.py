@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
@@ -195,12 +196,11 @@ class TinyGPT(nn.Module):
         idx, _ = self.as_ids(idx)
         wte, wpe, _, blocks, _ = self.transformer.values()
         x = wte(idx) + wpe.weight[: idx.size(1)]  # (B, T, C)
-        seen, training = [], self.training
-        self.eval()
-        for block in blocks:
-            seen.append(block.attn.probabilities(block.ln_1(x)))  # (B, H, T, T)
-            x = block(x)  # (B, T, C)
-        self.train(training)
+        seen = []
+        with evaluating(self):
+            for block in blocks:
+                seen.append(block.attn.probabilities(block.ln_1(x)))  # (B, H, T, T)
+                x = block(x)  # (B, T, C)
         return torch.stack(seen)
 
     @torch.no_grad()
@@ -237,10 +237,8 @@ class TinyGPT(nn.Module):
         if engine.runs(self):
             texts = engine.generate(self, idx, max_new_tokens, sampling, known)
         else:
-            was_training = self.training
-            self.eval()
-            texts = sampling.texts(self.last_logits, idx, max_new_tokens, known)
-            self.train(was_training)
+            with evaluating(self):
+                texts = sampling.texts(self.last_logits, idx, max_new_tokens, known)
         longest = max(map(len, texts))
         full = [text + text[-1:] * (longest - len(text)) for text in texts]
         return torch.tensor(full, device=idx.device)  # (B, T + new)
@@ -349,6 +347,18 @@ class TinyGPT(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # The engine belongs to this process; a copy or an unpickled model makes its own.
         return {k: v for k, v in self.__dict__.items() if k != "_engine"}
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout; every module is afterwards in the mode it was in, whatever happens."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
 
 
 def check(c: GPTConfig) -> None:

@@ -1,66 +1,98 @@
 //! `Buffer`: f32 storage whose first element lies on a 64-byte line, so that no vector load of an
 //! aligned row ever touches two cache lines.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
 
 /// Floats in one 64-byte cache line: lengths rounded up to this keep what follows aligned.
 pub const LINE: usize = 16;
 
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; LINE]);
-
 /// A fixed number of f32, zero at first, aligned to 64 bytes. Dereferences to `[f32]`.
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Buffer {
-    lines: Vec<Line>,
+    memory: Option<Memory>,
     len: usize,
+}
+
+/// What the system gave: zeros of its own, so that memory that is never written to is never taken,
+/// as the gradients of a model that only writes text. (It gives those only at its own alignment; at
+/// a larger one the standard library would write them.)
+struct Memory {
+    given: NonNull<u8>,
+    layout: Layout,
+    /// The first line in it, of `room` floats.
+    start: NonNull<f32>,
+    room: usize,
+}
+
+// SAFETY: it is the only owner of what it points to, as a `Vec` is.
+unsafe impl Send for Memory {}
+// SAFETY: as above; it changes nothing through a shared reference.
+unsafe impl Sync for Memory {}
+
+impl Memory {
+    const BYTES_OF_LINE: usize = LINE * size_of::<f32>();
+
+    /// At least `len` floats, for `len` > 0.
+    fn zeros(len: usize) -> Self {
+        let lines = len.div_ceil(LINE) + 1;
+        let layout = Layout::array::<[f32; LINE]>(lines).expect("a length that memory could have");
+        // SAFETY: there is at least one line, so the layout is not empty.
+        let given = NonNull::new(unsafe { alloc_zeroed(layout) });
+        let given = given.unwrap_or_else(|| handle_alloc_error(layout));
+        let skip = given.addr().get().next_multiple_of(Self::BYTES_OF_LINE) - given.addr().get();
+        // SAFETY: less than a line, and there is one more than is needed.
+        let start = unsafe { given.add(skip) }.cast();
+        Self { given, layout, start, room: (lines - 1) * LINE }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: from the global allocator with this layout.
+        unsafe { dealloc(self.given.as_ptr(), self.layout) }
+    }
 }
 
 impl Buffer {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
-        let count = len.div_ceil(LINE);
-        if count == 0 {
-            return Self::default();
-        }
-        let layout = Layout::array::<Line>(count).expect("a length that memory could have");
-        // Zeros of the system's: memory that is never written to is never taken, as the gradients
-        // of a model that only writes text. (`vec!` knows zeros only in numbers and arrays.)
-        // SAFETY: `count` > 0, so the layout is not empty.
-        let ptr = unsafe { alloc_zeroed(layout) }.cast::<Line>();
-        if ptr.is_null() {
-            handle_alloc_error(layout);
-        }
-        // SAFETY: from the global allocator with the layout of so many `Line`s, for which all bits
-        // zero is a value.
-        Self { lines: unsafe { Vec::from_raw_parts(ptr, count, count) }, len }
+        Self { memory: (len > 0).then(|| Memory::zeros(len)), len }
     }
 
     /// Changes the length; what the floats then hold is not said. Allocates only when `len` is more
     /// than it ever was.
     pub fn resize(&mut self, len: usize) {
-        if len > self.lines.len() * LINE {
+        if len > self.memory.as_ref().map_or(0, |memory| memory.room) {
             *self = Self::zeros(len);
         }
         self.len = len;
     }
 }
 
+impl Clone for Buffer {
+    fn clone(&self) -> Self {
+        let mut copy = Self::zeros(self.len);
+        copy.copy_from_slice(self);
+        copy
+    }
+}
+
 impl Deref for Buffer {
     type Target = [f32];
     fn deref(&self) -> &[f32] {
-        // SAFETY: `lines` holds at least `len` initialised floats, contiguous because `Line` is
-        // `repr(C)` with no padding (64 bytes of floats at an alignment of 64).
-        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.len) }
+        let Some(memory) = &self.memory else { return &[] };
+        // SAFETY: it has room for at least `len` floats, all of which were given as zeros.
+        unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [f32] {
+        let Some(memory) = &mut self.memory else { return &mut [] };
         // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
-        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), self.len) }
     }
 }
 
@@ -80,8 +112,23 @@ mod tests {
             let buffer = Buffer::zeros(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
-            assert_eq!(buffer.as_ptr() as usize % 64, 0);
+            assert!(len == 0 || buffer.as_ptr().addr() % 64 == 0);
         }
+    }
+
+    /// Of a gibibyte, two pages; other tests take some meanwhile.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn memory_that_is_never_written_to_is_never_taken() {
+        let resident = || -> u64 {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse().unwrap()
+        };
+        let before = resident();
+        let buffer = Buffer::zeros(1 << 28);
+        assert_eq!((buffer[0], buffer[(1 << 28) - 1]), (0.0, 0.0));
+        let pages = resident().saturating_sub(before);
+        assert!(pages < 1 << 16, "{pages} pages of {} were taken", 1 << 18);
     }
 
     #[test]

@@ -6,6 +6,7 @@ use crate::processor::{detached, put_back, take};
 use crate::tokenizer::Tokenizer;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -65,6 +66,12 @@ impl Engine {
     #[getter]
     fn names(&self) -> Vec<String> {
         self.table.iter().map(|spec| spec.name.clone()).collect()
+    }
+
+    /// Their shapes.
+    #[getter]
+    fn shapes<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyTuple>>> {
+        self.table.iter().map(|spec| PyTuple::new(py, &spec.shape)).collect()
     }
 
     /// Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T). Returns what a backward needs, and

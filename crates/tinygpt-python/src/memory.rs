@@ -1,7 +1,8 @@
 //! PyTorch's memory as slices, for the length of one call: the only `unsafe` of this crate.
 //!
-//! Whatever a tensor is said to be is asked for and checked here (kind, place, layout, size), so that
-//! nothing Python passes in can make the engine read or write where it must not.
+//! What a tensor is (class, kind, place, layout, size, alignment) is checked here, so that no tensor
+//! makes the engine read or write where it must not. That gradients have memory of their own is
+//! `engine.py`'s part, which makes them.
 #![allow(unsafe_code)]
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -19,8 +20,7 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
         let problem = format!("{name} has {found} numbers, the configuration says {len}");
         return Err(PyValueError::new_err(problem));
     }
-    // SAFETY: PyTorch says that so many initialised f32 lie there in a row; its allocations are
-    // aligned. Every call of the engine holds references to its tensors until after it has dropped
+    // SAFETY: PyTorch says that so many initialised f32 lie there in a row, aligned. Every call of the engine holds references to its tensors until after it has dropped
     // what it makes of them. That nobody else writes them meanwhile is what PyTorch's own operations
     // ask of their callers too.
     Ok(unsafe { Lent::new(start.cast(), len) })
@@ -29,10 +29,8 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
 /// A copy of the numbers of an i64 tensor.
 pub fn integers(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<i64>> {
     let (start, len) = place(tensor, Kind::Int64, name)?;
-    let start = start.cast::<i64>();
-    assert!(start.is_aligned(), "PyTorch aligns what it allocates");
     // SAFETY: as above; they are copied while `tensor` is held here.
-    Ok(unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }.to_vec())
+    Ok(unsafe { std::slice::from_raw_parts(start.cast::<i64>().as_ptr(), len) }.to_vec())
 }
 
 /// What a tensor's numbers must be.
@@ -57,9 +55,13 @@ impl Kind {
 /// Where the numbers of a tensor start, and how many there are.
 fn place(tensor: &Bound<'_, PyAny>, kind: Kind, name: &str) -> PyResult<(NonNull<u8>, usize)> {
     static TENSOR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let py = tensor.py();
-    if !tensor.is_instance(TENSOR.import(py, "torch", "Tensor")?)? {
-        return Err(PyTypeError::new_err(format!("{name} is not a tensor: {}", tensor.get_type())));
+    static PARAMETER: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let (py, class) = (tensor.py(), tensor.get_type());
+    // A class of somebody else's may answer what it likes.
+    let known = class.is(TENSOR.import(py, "torch", "Tensor")?)
+        || class.is(PARAMETER.import(py, "torch.nn", "Parameter")?);
+    if !known {
+        return Err(PyTypeError::new_err(format!("{name} is not a tensor: {class}")));
     }
     let dtype = tensor.getattr("dtype")?;
     let expected = kind.dtype(py)?;
@@ -71,6 +73,16 @@ fn place(tensor: &Bound<'_, PyAny>, kind: Kind, name: &str) -> PyResult<(NonNull
     }
     let len = tensor.call_method0("numel")?.extract()?;
     let start: usize = tensor.call_method0("data_ptr")?.extract()?;
+    let size = match kind {
+        Kind::Float32 => size_of::<f32>(),
+        Kind::Int64 => size_of::<i64>(),
+    };
+    if !start.is_multiple_of(size) {
+        return Err(PyValueError::new_err(format!(
+            "{name} lies {} bytes off its places",
+            start % size
+        )));
+    }
     let start = NonNull::new(start as *mut u8);
     start.map(|start| (start, len)).ok_or_else(|| {
         PyValueError::new_err(format!("{name} has no numbers, expected at least one"))

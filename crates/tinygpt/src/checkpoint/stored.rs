@@ -158,9 +158,9 @@ impl Weights {
             return Ok(());
         }
         let (path, _, size) = &self.files[stored.file];
-        let end = stored.bytes().and_then(|bytes| stored.start.checked_add(bytes));
-        if end.is_some_and(|end| end > *size) {
-            return Err(truncated(path, end.unwrap_or(u64::MAX), "", *size));
+        let end = stored.bytes().map(|bytes| stored.start.saturating_add(bytes));
+        if let Some(end) = end.filter(|end| end > size) {
+            return Err(truncated(path, end, "", *size));
         }
         match self.tensors.insert(name.clone(), stored) {
             None => Ok(()),

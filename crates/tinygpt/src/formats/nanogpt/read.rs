@@ -88,15 +88,17 @@ fn config(pickle: &Pickle, args: &Value, weights: &mut Weights) -> Result<GptCon
 
 /// What the training was told, as flags say it.
 fn settings(pickle: &Pickle, config: &Value) -> Vec<(String, String)> {
+    /// Of a name or a text. A file may refer to one of any length again and again.
+    const LONGEST: usize = 1 << 10;
     let shown = |value: &Value| match value {
         Value::Bool(x) => Some(x.to_string()),
         Value::Int(x) => Some(x.to_string()),
         Value::Float(x) => Some(x.to_string()),
-        Value::Text(x) => Some(x.clone()),
+        Value::Text(x) if x.len() <= LONGEST => Some(x.clone()),
         _ => None,
     };
     let entry = |(key, value): (&Value, &Value)| match key {
-        Value::Text(key) => Some((key.clone(), shown(value)?)),
+        Value::Text(key) if key.len() <= LONGEST => Some((key.clone(), shown(value)?)),
         _ => None,
     };
     pickle.entries(config).filter_map(entry).collect()

@@ -5,6 +5,10 @@ use std::collections::BTreeMap;
 
 pub(super) const ENDS: &str = "ends too soon";
 const EMPTY: &str = "takes a value where there is none";
+/// Bytes of the longest name of a storage, and dimensions of a tensor at most. Values refer to each
+/// other, but these are copied where they are used, and may be used again and again.
+const LONGEST_KEY: usize = 64;
+const MOST_DIMS: usize = 8;
 
 /// Its state between two opcodes.
 pub(super) struct Machine<'a> {
@@ -182,7 +186,9 @@ impl<'a> Machine<'a> {
                 Some(Value::Text(tag)),
                 Some(Value::Name(Name::Storage(of))),
                 Some(Value::Text(key)),
-            ] if tag == "storage" => Value::Storage { of, key: key.clone() },
+            ] if tag == "storage" && key.len() <= LONGEST_KEY => {
+                Value::Storage { of, key: key.clone() }
+            }
             _ => return Err("has a storage that is not described as PyTorch does it".into()),
         };
         self.push(value);
@@ -191,6 +197,9 @@ impl<'a> Machine<'a> {
 
     fn sizes(&self, tuple: &Value) -> Option<Vec<usize>> {
         let Value::Tuple(items) = tuple else { return None };
+        if items.len() > MOST_DIMS {
+            return None;
+        }
         items.iter().map(|&id| size(&self.values[id])).collect()
     }
 
