@@ -131,10 +131,10 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
     def untied(m):
         m.lm_head.weight = torch.nn.Parameter(m.lm_head.weight.detach().clone())
 
-    def undropped(m):
+    def all_dropped(m):
         for module in m.modules():
             if hasattr(module, "p"):
-                module.p = 0
+                module.p = 1  # a whole number
 
     def patched(m):
         m.transformer.h[0].mlp.forward = lambda x: x
@@ -166,7 +166,7 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
     def another_class(m):
         m.transformer.ln_f.weight = Own(m.transformer.ln_f.weight.detach())
 
-    changes = [hooked, replaced, without_dropout, half_in_training, untied, undropped, patched]
+    changes = [hooked, replaced, without_dropout, half_in_training, untied, all_dropped, patched]
     changes += [another_eps, one_more_block, one_block_less, with_a_bias, other_heads]
     changes += [another_activation, bounded, another_class]
     for change in changes:
