@@ -72,13 +72,11 @@ impl Script {
     fn line(&mut self, line: &str, place: String) -> Read<()> {
         let mut words = Words(line.trim_end());
         match words.next()? {
-            Word::End => return Ok(()),
-            Word::Name("import") => {
-                return match (words.next()?, words.next()?) {
-                    (Word::Name(_), Word::End) => Ok(()),
-                    _ => Err("only `import NAME` is skipped".into()),
-                };
-            }
+            Word::End => Ok(()),
+            Word::Name("import") => match (words.next()?, words.next()?) {
+                (Word::Name(_), Word::End) => Ok(()),
+                _ => Err("only `import NAME` is skipped".into()),
+            },
             Word::Name(name) if !line.starts_with([' ', '\t']) => {
                 match words.next()? {
                     Word::Sign("=") => {}
