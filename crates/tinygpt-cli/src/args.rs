@@ -115,7 +115,10 @@ pub fn recipe() -> [Arg; 2] {
             .long("config")
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
-            .help("A TOML file of settings, laid over the preset and under the flags"),
+            .help(
+                "A TOML file of settings, or a .py of nanoGPT's, laid over the preset and under \
+                 the flags",
+            ),
     ]
 }
 

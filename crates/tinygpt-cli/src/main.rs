@@ -21,7 +21,7 @@ use clap::{ArgMatches, Command};
 use failure::Failure;
 use out::Out;
 use std::process::ExitCode;
-use verbs::{bench, check, completions, eval, export, info, sample, tokenize, train};
+use verbs::{bench, check, completions, eval, export, info, prepare, sample, tokenize, train};
 
 /// Name, purpose, arguments, action.
 type Verb =
@@ -40,6 +40,7 @@ const VERBS: &[Verb] = &[
         tokenize::arguments,
         tokenize::run,
     ),
+    ("prepare", "Write nanoGPT's folder of a text's tokens", prepare::arguments, prepare::run),
     ("info", "Every shape, count and byte of a model", info::arguments, info::run),
     ("export", "Write a model for other programs", export::arguments, export::run),
     ("check", "Test the facts a GPT stands on, on your machine", check::arguments, check::run),

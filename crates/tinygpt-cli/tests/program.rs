@@ -40,7 +40,7 @@ fn alone_it_prints_its_help() {
     assert_eq!(help, succeeds(&["--help"]));
     assert_eq!(help, succeeds(&["help"]));
     assert_eq!(succeeds(&["train", "--help"]), succeeds(&["help", "train"]));
-    for verb in ["train", "sample", "eval", "info", "check", "bench", "completions"] {
+    for verb in ["train", "sample", "eval", "prepare", "info", "check", "bench", "completions"] {
         assert!(help.contains(&format!("\n  {verb} ")), "{verb}");
     }
     assert_eq!(succeeds(&["--version"]), concat!("tinygpt ", env!("CARGO_PKG_VERSION"), "\n"));
@@ -48,7 +48,7 @@ fn alone_it_prints_its_help() {
 
 #[test]
 fn every_verbs_help_has_examples_and_fits_a_hundred_columns() {
-    for verb in ["train", "sample", "eval", "info", "check", "bench", "completions"] {
+    for verb in ["train", "sample", "eval", "prepare", "info", "check", "bench", "completions"] {
         let help = succeeds(&[verb, "--help"]);
         assert!(help.contains(&format!("Examples:\n  tinygpt {verb}")), "{help}");
         assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");

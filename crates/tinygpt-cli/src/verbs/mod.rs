@@ -6,6 +6,7 @@ pub mod completions;
 pub mod eval;
 pub mod export;
 pub mod info;
+pub mod prepare;
 pub mod sample;
 pub mod tokenize;
 pub mod train;

@@ -11,7 +11,16 @@ const BUSY: &str = "--eval-interval 1 --log-interval 0 --warmup-iters 1 --max-it
 /// A run's folder after a kill or a full disk holds nothing that a run would not make.
 #[track_caller]
 fn nothing_stray(place: &Place, run: &str) {
-    let known = ["best", "config.toml", "data", "last", "loss.svg", "metrics.jsonl", "samples.txt"];
+    let known = [
+        "best",
+        "config.toml",
+        "data",
+        "last",
+        "loss.svg",
+        "metrics.csv",
+        "metrics.jsonl",
+        "samples.txt",
+    ];
     let names = place.names(run);
     assert!(names.iter().all(|name| known.contains(&name.as_str())), "{names:?}");
 }

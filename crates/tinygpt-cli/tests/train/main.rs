@@ -2,6 +2,7 @@
 
 #[cfg(unix)]
 mod damage;
+mod nanogpt;
 mod place;
 mod profile;
 mod resume;

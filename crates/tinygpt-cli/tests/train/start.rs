@@ -13,7 +13,7 @@ fn a_run_leaves_its_folder_and_the_next_one_gets_a_number() {
     place.train("").succeeded();
     assert_eq!(
         place.names("runs/quick"),
-        ["best", "config.toml", "last", "loss.svg", "metrics.jsonl", "samples.txt"]
+        ["best", "config.toml", "last", "loss.svg", "metrics.csv", "metrics.jsonl", "samples.txt"]
     );
     for checkpoint in ["runs/quick/best", "runs/quick/last"] {
         assert_eq!(place.names(checkpoint), CHECKPOINT);

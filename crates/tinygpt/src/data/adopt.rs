@@ -77,7 +77,7 @@ fn tokenizer_of(folder: &Path, options: &DataOptions) -> Result<Tokenizer> {
     known.ok_or_else(|| {
         let problem = "has tokens, but no tokenizer.json that says what they mean";
         Error::data(folder.display().to_string(), problem).with_hint(
-            "--tokenizer gpt2 if they are GPT-2's; if they are characters, train on the text itself",
+            "--tokenizer gpt2 if they are GPT-2's; characters need the meta.pkl that was made with them",
         )
     })
 }

@@ -35,6 +35,7 @@ use crate::model::Params;
 use crate::tokenizer::{self, Bpe, Tokenizer};
 pub use export::Export;
 pub use kept::Kept;
+pub use nanogpt::{Prepared, adopt, prepare};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 

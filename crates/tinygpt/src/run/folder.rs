@@ -6,6 +6,7 @@
 //!     NAME/  NAME-2/ ..       runs
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
+//!       metrics.csv           the same, for spreadsheets
 //!       loss.svg  samples.txt
 //!       profile.json          what the ops cost, if it was asked for
 //!       best/  last/          checkpoints: of the best validation loss, and of the last step
@@ -27,6 +28,7 @@ pub const RUNS: &str = "runs";
 
 const CONFIG: &str = "config.toml";
 pub(super) const METRICS: &str = "metrics.jsonl";
+const TABLE: &str = "metrics.csv";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const PROFILE: &str = "profile.json";
@@ -245,7 +247,7 @@ impl Run {
         checkpoint::remove(&self.best())?;
         checkpoint::remove(&self.last())?;
         files::remove_only(&self.data(), &DATA_FILES)?;
-        files::remove_only(&self.folder, &[CONFIG, CHART, SAMPLES, PROFILE])
+        files::remove_only(&self.folder, &[CONFIG, TABLE, CHART, SAMPLES, PROFILE])
     }
 }
 
@@ -331,6 +333,7 @@ pub(super) mod tests {
         let text = said(Run::create_at(&folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
         assert!(checkpoint::exists(&run.best()));
+        fs::write(folder.join(TABLE), "ours").unwrap();
         Run::create_at(&folder, true).unwrap();
         assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);

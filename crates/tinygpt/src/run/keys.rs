@@ -169,7 +169,25 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("lr", "the highest learning rate is `learning_rate`"),
     ("epochs", "a run is counted in steps, `max_iters`; its start says how many epochs they are"),
     ("wandb_log", "every run writes metrics.jsonl: leave `wandb_log` out"),
+    ("wandb_project", "every run writes metrics.jsonl: leave `wandb_project` out"),
+    ("wandb_run_name", "every run writes metrics.jsonl: leave `wandb_run_name` out"),
 ];
+
+/// Those of [`ELSEWHERE`] without which a run here is the same.
+const MEAN_NOTHING: [&str; 7] = [
+    "device",
+    "compile",
+    "backend",
+    "always_save_checkpoint",
+    "wandb_log",
+    "wandb_project",
+    "wandb_run_name",
+];
+
+/// Whether `name` is a key of nanoGPT's that changes nothing here, whatever its value.
+pub fn means_nothing(name: &str) -> bool {
+    MEAN_NOTHING.contains(&name)
+}
 
 /// The row called `name`, where `-` and `_` are the same.
 pub fn find(name: &str) -> Option<&'static Key> {
@@ -231,5 +249,6 @@ mod tests {
         assert!(suggest("no-bias").unwrap().contains("`bias` itself: false"));
         assert!(suggest("epochs").unwrap().contains("max_iters"));
         assert!(ELSEWHERE.iter().all(|(name, _)| find(name).is_none()));
+        assert!(MEAN_NOTHING.iter().all(|name| elsewhere(name).is_some()));
     }
 }

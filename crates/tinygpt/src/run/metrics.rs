@@ -1,7 +1,8 @@
 //! `metrics.jsonl`: one JSON object a line, a training step or an evaluation, under the tags that
-//! nanoGPT logs.
+//! nanoGPT logs. Beside it `metrics.csv`, the same records for spreadsheets: an evaluation's row has
+//! no `lr`, a step's no `val/loss`, and what is no number is empty.
 //!
-//! **After a resume the file is that of a run that was never interrupted**: lines of steps that the
+//! **After a resume the files are those of a run that was never interrupted**: lines of steps that the
 //! checkpoint does not know are dropped first.
 
 use crate::error::{Error, Result};
@@ -32,36 +33,56 @@ impl Record {
     }
 }
 
-/// A `metrics.jsonl` that is being written. Each line is in the file when its call returns; one
+/// A run's metrics that are being written. Each line is in its file when its call returns; one
 /// that could not be written (a full disk) comes with the next that can.
 #[derive(Debug)]
 pub struct Metrics {
+    lines: Log,
+    table: Log,
+}
+
+/// A file that only grows, and what of it could not be written yet.
+#[derive(Debug)]
+struct Log {
     path: PathBuf,
     file: File,
     unwritten: String,
 }
 
+/// The columns of `metrics.csv`.
+const COLUMNS: [&str; 10] = [
+    "iter",
+    "train/loss",
+    "val/loss",
+    "val/bits_per_byte",
+    "lr",
+    "grad_norm",
+    "ms",
+    "tokens_per_s",
+    "elapsed_s",
+    "tokens",
+];
+
 impl Metrics {
-    /// Begins a new file, in place of one that is there.
+    /// Begins a new `metrics.jsonl` at `path`, in place of one that is there, and its table.
     pub fn create(path: &Path) -> Result<Self> {
-        files::write_whole(path, "")?;
-        Self::append(path)
+        Self::begin(path, &[])
     }
 
     /// Goes on with the file of a run that resumes from the checkpoint of `step`.
     pub fn resume(path: &Path, step: u64) -> Result<Self> {
-        let mut kept = String::new();
         let text = if path.exists() { files::read_log(path)? } else { String::new() };
         // A line that a power cut or an editor spoilt is no reason to lose the run.
         let records = text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok());
-        records.filter(|record| record.known_at(step)).for_each(|r| kept += &line(&r));
-        files::write_whole(path, kept)?;
-        Self::append(path)
+        let kept: Vec<_> = records.filter(|record| record.known_at(step)).collect();
+        Self::begin(path, &kept)
     }
 
-    fn append(path: &Path) -> Result<Self> {
-        let file = files::open_to_append(path)?;
-        Ok(Self { path: path.to_owned(), file, unwritten: String::new() })
+    fn begin(path: &Path, records: &[Record]) -> Result<Self> {
+        let rows: String = records.iter().map(row).collect();
+        let table = Log::begin(&path.with_extension("csv"), COLUMNS.join(",") + "\n" + &rows)?;
+        let lines = Log::begin(path, records.iter().map(line).collect())?;
+        Ok(Self { lines, table })
     }
 
     /// Adds a training step.
@@ -75,7 +96,21 @@ impl Metrics {
     }
 
     fn write(&mut self, record: &Record) -> Result<()> {
-        self.unwritten += &line(record);
+        let written = self.lines.add(&line(record));
+        let tabled = self.table.add(&row(record));
+        written.and(tabled)
+    }
+}
+
+impl Log {
+    fn begin(path: &Path, contents: String) -> Result<Self> {
+        files::write_whole(path, contents)?;
+        let file = files::open_to_append(path)?;
+        Ok(Self { path: path.to_owned(), file, unwritten: String::new() })
+    }
+
+    fn add(&mut self, text: &str) -> Result<()> {
+        self.unwritten += text;
         files::append(&mut self.file, self.unwritten.as_bytes())
             .map_err(Error::io("write", &self.path))?;
         self.unwritten.clear();
@@ -85,6 +120,17 @@ impl Metrics {
 
 fn line(record: &Record) -> String {
     serde_json::to_string(record).expect("numbers and booleans") + "\n"
+}
+
+/// A record's row, its cells those of its line.
+fn row(record: &Record) -> String {
+    // From the line, whose digits are those of f32.
+    let value: serde_json::Value = serde_json::from_str(&line(record)).expect("was just written");
+    let cell = |name: &&str| match value.get(*name) {
+        None | Some(serde_json::Value::Null) => String::new(),
+        Some(value) => value.to_string(),
+    };
+    COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
 }
 
 /// Every line of the file, without a last one that a kill cut short.
@@ -189,8 +235,25 @@ mod tests {
             run(&mut Metrics::resume(&resumed, saved_at).unwrap(), saved_at..9, saved_at % 2 == 0);
             let [a, b] = [&whole, &resumed].map(|path| fs::read_to_string(path).unwrap());
             assert_eq!(a, b, "killed at {killed_at}, saved at {saved_at}");
+            let [a, b] = [&whole, &resumed].map(|path| path.with_extension("csv"));
+            assert_eq!(fs::read_to_string(a).unwrap(), fs::read_to_string(b).unwrap());
         }
         Metrics::resume(&folder.path().join("deleted"), 3).unwrap();
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_every_line_with_the_same_numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("metrics.jsonl");
+        let mut metrics = Metrics::create(&path).unwrap();
+        metrics.evaluation(&evaluation(0, Some(1.5))).unwrap();
+        metrics.step(&StepReport { grad_norm: f32::NAN, lr: 0.25, ..step(0) }).unwrap();
+        metrics.evaluation(&evaluation(1, None)).unwrap();
+        assert_eq!(
+            fs::read_to_string(folder.path().join("metrics.csv")).unwrap(),
+            "iter,train/loss,val/loss,val/bits_per_byte,lr,grad_norm,ms,tokens_per_s,elapsed_s,\
+             tokens\n0,4.1,1.5,2.1,,,,,,\n0,4.17,,,0.25,,41.7,18000.0,0.1,768\n1,4.1,,,,,,,,\n"
+        );
     }
 
     #[test]

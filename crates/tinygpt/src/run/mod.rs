@@ -3,6 +3,7 @@
 pub mod keys;
 pub mod values;
 pub mod read;
+mod python_config;
 pub mod layers;
 pub mod settings;
 mod latest;

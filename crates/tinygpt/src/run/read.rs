@@ -1,9 +1,10 @@
 //! From a config file, a preset or a flag to keys and values of their keys' types.
 //!
 //! A value's type is that of its key's default. Any text gives rows or an error that names the file
-//! and the line; none panics.
+//! and the line; none panics. nanoGPT's config files are read by `python_config.rs`.
 
 use super::keys::{self, Key};
+use super::python_config;
 use super::values::default_table;
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
@@ -18,6 +19,7 @@ pub const PRESETS: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../configs/quick.toml")),
     ("shakespeare-char", include_str!("../../../../configs/shakespeare-char.toml")),
     ("finetune", include_str!("../../../../configs/finetune.toml")),
+    ("nanogpt", include_str!("../../../../configs/nanogpt.toml")),
     ("gpt2", include_str!("../../../../configs/gpt2.toml")),
     ("gpt2-medium", include_str!("../../../../configs/gpt2-medium.toml")),
     ("gpt2-large", include_str!("../../../../configs/gpt2-large.toml")),
@@ -44,7 +46,7 @@ pub fn preset_text(name: &str) -> Result<&'static str> {
 pub(super) type Setting = (&'static Key, Value);
 
 /// What a config file says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct ConfigFile {
     pub preset: Option<String>,
     /// The texts to train on, if it names any.
@@ -52,6 +54,12 @@ pub(super) struct ConfigFile {
     pub settings: Vec<Setting>,
     /// What stands after a value in its line: in a run's `config.toml` whence it came.
     pub comments: BTreeMap<&'static str, String>,
+    /// Of nanoGPT's: the published weights to start from.
+    pub init_from: Option<String>,
+    /// Of nanoGPT's: the folder of prepared tokens that it means and that is not there.
+    pub missing: Option<PathBuf>,
+    /// What was made of it that its words do not say, in whole sentences without a stop.
+    pub notices: Vec<String>,
 }
 
 /// Bytes of the longest config file that is read: a hundred times what all keys need.
@@ -60,7 +68,11 @@ pub const LONGEST_CONFIG: u64 = 1 << 20;
 impl ConfigFile {
     pub fn read(path: &Path) -> Result<Self> {
         let text = files::read_named(path, LONGEST_CONFIG)?;
-        Self::parse(&text, &path.display().to_string())
+        let source = path.display().to_string();
+        match path.extension().is_some_and(|extension| extension == "py") {
+            true => python_config::parse(&text, &source, Path::new("")),
+            false => Self::parse(&text, &source),
+        }
     }
 
     /// `source` is what errors call the text.
@@ -75,12 +87,7 @@ impl ConfigFile {
             Error::data(place(at), error.message().replace('\n', ", "))
                 .with_hint("a config file is TOML: n_layer = 6, bias = false, tokenizer = \"char\"")
         })?;
-        let mut file = Self {
-            preset: None,
-            text: Vec::new(),
-            settings: Vec::new(),
-            comments: BTreeMap::new(),
-        };
+        let mut file = Self::default();
         for (name, value) in lines {
             let (place, end) = (place(name.span().start), value.span().end);
             match (name.as_ref().as_str(), value.into_inner()) {
@@ -121,7 +128,7 @@ fn paths(value: Value, place: &str) -> Result<Vec<PathBuf>> {
     paths.ok_or_else(|| wrong("text", &value, "a path in quotes, or [several]", Some(place)))
 }
 
-fn key_called(name: &str, place: &str) -> Result<&'static Key> {
+pub(super) fn key_called(name: &str, place: &str) -> Result<&'static Key> {
     keys::find(name).ok_or_else(|| {
         let error = Error::data(place, format!("unknown key `{name}`"));
         match keys::suggest(name) {
@@ -149,7 +156,7 @@ fn default_of(key: &Key) -> Value {
 
 /// `found` in the type of the key's default. A whole number is a number; 0, 1, True and False are
 /// booleans too, and float32 and bfloat16 dtypes, because they are in nanoGPT.
-fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value> {
+pub(super) fn fitted(key: &'static Key, found: Value, place: Option<&str>) -> Result<Value> {
     let dtype = found.as_str().filter(|_| key.name == "dtype").and_then(Dtype::named);
     let found = dtype.map_or(found, |dtype| dtype.name().into());
     let expected = match (default_of(key), &found) {

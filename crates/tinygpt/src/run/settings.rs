@@ -30,12 +30,14 @@ pub struct Layers {
     /// Keys and values that come with the model of another program's at that path, above the
     /// preset; those that are no settings here are left out.
     pub brought: Option<(PathBuf, Vec<(String, String)>)>,
-    /// A TOML file of flat keys.
+    /// A TOML file of flat keys, or one of nanoGPT's, whose name ends in `.py`.
     pub file: Option<PathBuf>,
     /// The texts to train on; above those that `file` may name.
     pub text: Vec<PathBuf>,
     /// Keys and values as typed.
     pub command_line: Vec<(String, String)>,
+    /// Whether the weights come from elsewhere, as a file of nanoGPT's may demand.
+    pub has_weights: bool,
 }
 
 /// Every setting of a run, with its origin.
@@ -54,6 +56,8 @@ pub struct Settings {
     pub run: RunSettings,
     /// Where each key's value came from.
     pub origins: BTreeMap<&'static str, Origin>,
+    /// What the user should know of the file, in whole sentences without a stop.
+    pub notices: Vec<String>,
 }
 
 impl Settings {
@@ -80,6 +84,9 @@ impl Settings {
         if let (Some(file), Some(path)) = (&file, &layers.file) {
             stack.lay_file(file, Origin::File(path.clone()));
         }
+        if let Some(file) = &file {
+            check_found(file, layers)?;
+        }
         let text = match (&file, &layers.text[..]) {
             (Some(file), []) => file.text.clone(),
             _ => layers.text.clone(),
@@ -95,6 +102,7 @@ impl Settings {
             train: stack.part(),
             run: stack.part(),
             origins: stack.origins(),
+            notices: file.map_or_else(Vec::new, |file| file.notices),
         };
         settings.train.check()?;
         // The tokenizer may still have to say how many tokens there are.
@@ -175,8 +183,37 @@ impl Default for Settings {
     fn default() -> Self {
         let (model, train, run) = defaults();
         let origins = KEYS.iter().map(|key| (key.name, Origin::Default)).collect();
-        Self { preset: String::new(), text: Vec::new(), model, train, run, origins }
+        Self {
+            preset: String::new(),
+            text: Vec::new(),
+            model,
+            train,
+            run,
+            origins,
+            notices: Vec::new(),
+        }
     }
+}
+
+/// Whether what a file of nanoGPT's needs beside itself is there.
+fn check_found(file: &ConfigFile, layers: &Layers) -> Result<()> {
+    let path = layers.file.as_deref().unwrap_or(Path::new("")).display();
+    if let Some(weights) = file.init_from.as_ref().filter(|_| !layers.has_weights) {
+        let problem = format!("starts from the published weights of {weights} (init_from)");
+        return Err(Error::data(path.to_string(), problem).with_hint(format!(
+            "say where they are: tinygpt train {path} --init-from FOLDER; \
+             `hf download openai-community/{weights} --local-dir {weights}` brings them"
+        )));
+    }
+    let missing = file.missing.as_ref().filter(|_| layers.text.is_empty());
+    missing.map_or(Ok(()), |folder| {
+        let folder = folder.display();
+        Err(Error::data(path.to_string(), format!("has its text in {folder}, which is not here"))
+            .with_hint(format!(
+                "name the text, tinygpt train {path} my.txt, or prepare it: \
+                 tinygpt prepare my.txt --out {folder}"
+            )))
+    })
 }
 
 /// A setting that two runs, or two halves of one, do not share.

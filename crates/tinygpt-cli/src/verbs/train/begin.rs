@@ -48,15 +48,18 @@ pub fn model(matches: &ArgMatches) -> Result<Option<Model>, Failure> {
 pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings, Failure> {
     let foreign = model.filter(|model| trained::is_foreign(model));
     let goes_on = foreign.filter(|_| matches.contains_id("resume"));
+    let (file, text) = file_and_text(matches)?;
     let layers = Layers {
         preset: matches.get_one::<String>("preset").cloned(),
         usual_preset: foreign.map(|_| FINETUNE),
         brought: goes_on.map(|model| (model.path.clone(), brought(model))),
-        file: matches.get_one::<PathBuf>("config").cloned(),
-        text: matches.get_many::<PathBuf>("text").into_iter().flatten().cloned().collect(),
+        file,
+        text,
+        has_weights: model.is_some(),
         command_line: typed_settings(matches),
     };
     let settings = Settings::resolve(&layers).map_err(|error| Failure::from(error).into_usage())?;
+    settings.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
     let unasked = goes_on.is_none() && layers.preset.is_none() && foreign.is_some();
     if unasked && settings.preset == FINETUNE {
         let shown = settings.shown();
@@ -67,6 +70,26 @@ pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings,
         tell(&format!("note: preset {FINETUNE}: {}", rows.join(", ")));
     }
     Ok(settings)
+}
+
+/// The config file and the texts: one of the words may be a config of nanoGPT's.
+fn file_and_text(matches: &ArgMatches) -> Result<(Option<PathBuf>, Vec<PathBuf>), Failure> {
+    let texts = matches.get_many::<PathBuf>("text").into_iter().flatten().cloned();
+    let (configs, text): (Vec<_>, Vec<_>) = texts.partition(|path| is_config(path));
+    let named = matches.get_one::<PathBuf>("config").cloned();
+    let mut configs: Vec<PathBuf> = named.into_iter().chain(configs).collect();
+    if let [one, another, ..] = &configs[..] {
+        let problem = format!("{} and {}: two config files", one.display(), another.display());
+        return Err(Failure::usage(problem).with_hint(
+            "the text of Python files goes through a pipe: cat *.py | tinygpt train -",
+        ));
+    }
+    Ok((configs.pop(), text))
+}
+
+/// Whether a word is a config file of nanoGPT's, not a text.
+fn is_config(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "py")
 }
 
 /// The recipe for a model that another program made.
@@ -197,7 +220,7 @@ fn read(
     }
     let data = reading(text, |progress| match (text, folder) {
         ([prepared], Some(folder)) if Dataset::is_prepared(prepared) => {
-            Dataset::adopt(prepared, options, folder, progress)
+            formats::adopt(prepared, options, folder, progress)
         }
         _ => Dataset::build(&input, options, folder, progress),
     })?;

@@ -33,6 +33,7 @@ Examples:
   cat *.log | tinygpt train -                    standard input
   tinygpt train --preset shakespeare-char        the 10.65M model that nanoGPT's readme trains
   tinygpt train --n_layer=6 --dropout=0.1        any setting, in nanoGPT's spelling
+  tinygpt train config/train_x.py --max_iters=9  a config file of nanoGPT's, without Python
   tinygpt train --resume                         go on with the newest run
   tinygpt train --resume --max-iters 4000        ... for longer
   tinygpt train my.txt --init-from runs/quick    start from another run's weights
@@ -50,8 +51,8 @@ pub fn arguments(command: Command) -> Command {
                 .num_args(0..)
                 .value_parser(value_parser!(PathBuf))
                 .help(
-                    "Files, a folder, or - for standard input [default: Tiny Shakespeare]; or a \
-                     folder with nanoGPT's train.bin and val.bin",
+                    "Files, a folder, or - for standard input [default: Tiny Shakespeare]; a \
+                     folder with nanoGPT's train.bin and val.bin; a config of nanoGPT's (.py)",
                 ),
         )
         .args(recipe())

@@ -181,7 +181,8 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
     }
     let data = if begun.run.data().exists() { " data/" } else { "" };
-    let files = format!("best/ last/{data} config.toml loss.svg metrics.jsonl samples.txt");
+    let files =
+        format!("best/ last/{data} config.toml loss.svg metrics.csv metrics.jsonl samples.txt");
     text += &line("kept in", &format!("{shown}: {files}"));
     if !sample.trim().is_empty() {
         text += &format!("\n{}\n\n", sample.trim());

@@ -1,4 +1,4 @@
-//! nanoGPT's `ckpt.pt`: what PyTorch's `torch.save` makes of a model, its optimizer and a few
+//! nanoGPT's folders of tokens (`data.rs`), and its `ckpt.pt`: what PyTorch's `torch.save` makes of a model, its optimizer and a few
 //! numbers.
 //!
 //! ```text
@@ -15,9 +15,11 @@
 
 mod archive;
 mod meta;
+mod data;
 mod read;
 mod write;
 
+pub use data::{Prepared, adopt, prepare};
 #[cfg(test)]
 pub(super) use meta::read as read_meta;
 pub(super) use read::open;
