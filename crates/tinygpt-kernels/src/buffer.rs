@@ -112,7 +112,7 @@ mod tests {
             let buffer = Buffer::zeros(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
-            assert!(len == 0 || buffer.as_ptr().addr() % 64 == 0);
+            assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(64));
         }
     }
 
