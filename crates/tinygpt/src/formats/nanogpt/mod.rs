@@ -2,7 +2,7 @@
 //! numbers.
 //!
 //! ```text
-//!   archive/data.pkl   a pickle (`pickle.rs`): a dict of
+//!   archive/data.pkl   a pickle (`../pickle/`): a dict of
 //!     model              state_dict: names of the table, lm_head.weight too, (out, in)
 //!     model_args         n_layer n_head n_embd block_size bias vocab_size dropout
 //!     optimizer          state: number -> step, exp_avg, exp_avg_sq; param_groups: which numbers
