@@ -22,7 +22,9 @@ impl Run {
         let problem = match fs::metadata(typed) {
             Err(_) => "there is no such run".to_owned(),
             Ok(_) if checkpoint::exists(typed) => "is a checkpoint, not a run".to_owned(),
-            Ok(_) if Format::of(typed).is_ok() => "is a model, not a run".to_owned(),
+            Ok(_) if formats::exists(typed) && Format::of(typed).is_ok() => {
+                "is a model, not a run".to_owned()
+            }
             Ok(_) => format!("is no run: it has no {METRICS}"),
         };
         Err(known_runs(runs, Error::checkpoint(typed, problem)))
