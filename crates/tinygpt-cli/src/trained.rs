@@ -6,7 +6,7 @@ use tinygpt::files::quoted;
 use tinygpt::formats::{Format, Model};
 use tinygpt::model::Params;
 use tinygpt::run::{folder::RUNS, model_path};
-use tinygpt::{Error, Gpt, Tokenizer};
+use tinygpt::{Error, Gpt, Run, Tokenizer};
 
 /// A model and what its tokens mean.
 pub struct Trained {
@@ -42,12 +42,20 @@ impl Trained {
     }
 }
 
-/// The model that the user typed, or that of the newest run, which is named then. What was assumed
+/// The model that the user typed, or that of the newest run, which is told then. What was assumed
 /// of a model of another program's is told.
 pub fn named(typed: Option<&Path>) -> Result<Model, Failure> {
     let path = model_path(Path::new(RUNS), typed)?;
     if typed.is_none() {
-        tell(&format!("the newest run: {}", quoted(&path)));
+        let newest = Run::open(Path::new(RUNS), None)?;
+        tell(&match path.starts_with(newest.folder()) {
+            true => format!("the newest run: {}", quoted(&path)),
+            false => format!(
+                "the newest run with a checkpoint: {} ({} has none yet)",
+                quoted(&path),
+                newest.folder().display()
+            ),
+        });
     }
     let model = Model::open(&path).map_err(|error| or_last(&path, error.into()))?;
     model.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));

@@ -211,3 +211,38 @@ fn a_loss_that_is_not_finite_names_its_step_and_leaves_the_checkpoints() {
     assert!(error.contains("learning_rate"), "{error}");
     assert_eq!((place.step_of("runs/quick/best"), place.step_of("runs/quick/last")), (0, 0));
 }
+
+#[test]
+fn the_recipe_for_weights_that_are_there_names_what_is_missing_when_there_are_none() {
+    let place = Place::new();
+    let config = place.run("train --preset finetune --print-config").succeeded().out;
+    place.write("my.toml", config);
+    for words in ["--preset finetune", "--config my.toml"] {
+        let error = place.train(words).failed(2);
+        assert!(error.contains("--init-from MODEL"), "{words}: {error}");
+        assert_eq!(place.names("."), ["my.toml"]);
+    }
+}
+
+#[test]
+fn the_tokens_of_a_run_are_had_by_its_name() {
+    let place = Place::new();
+    place.train("--out-dir mine").succeeded();
+    place.train("").succeeded();
+    for name in ["mine", "quick"] {
+        let said = place.train(&format!("--tokenizer {name}")).succeeded();
+        assert!(said.out.contains("vocabulary 65 "), "{name}: {}", said.out);
+    }
+    let error = place.train("--tokenizer quikc").failed(2);
+    assert!(error.contains("a folder with one, or a run"), "{error}");
+}
+
+#[test]
+fn a_short_run_is_told_in_whole_words_and_lists_the_files_that_are_there() {
+    let place = Place::new();
+    let said = place.train("--max-iters 1 --sample-tokens 0").succeeded();
+    assert!(said.out.contains("; 1 step = under 0.1 epochs\n"), "{}", said.out);
+    assert!(said.out.contains("done        1 step; "), "{}", said.out);
+    let kept = "runs/quick: best/ last/ config.toml loss.svg metrics.jsonl\n";
+    assert!(said.out.contains(kept), "{}", said.out);
+}

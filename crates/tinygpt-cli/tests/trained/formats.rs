@@ -1,6 +1,7 @@
 //! `tinygpt export`, and every verb on what it wrote.
 
 use super::*;
+use tinygpt::run::thousands;
 
 /// The tensors of a model, whatever its format, as bits by name.
 fn tensors(path: &Path) -> Vec<(String, Vec<u32>)> {
@@ -122,6 +123,14 @@ fn a_training_of_nanogpts_goes_on_from_its_step_with_its_recipe() {
     assert_eq!(code, 0, "{notes}");
     assert!(said.contains("step 3:") && said.contains("iter 3:"), "{said}");
     assert!(!said.contains("iter 2:"), "{said}");
+    // The two steps of 2 x 16 tokens that were taken here.
+    let metrics = std::fs::read_to_string(place.path("runs/nanogpt/metrics.jsonl")).unwrap();
+    let seconds = metrics.rsplit("\"elapsed_s\":").next().unwrap().split(',').next().unwrap();
+    let speed = thousands((64.0 / seconds.parse::<f64>().unwrap()) as u64);
+    assert!(said.contains(&format!("of training, {speed} tokens/s")), "{speed}: {said}");
+    let message = place.fails_noting(2, &["train", "--resume", "out"]);
+    assert!(message.contains("names no text"), "{message}");
+    assert!(message.contains("tinygpt train TEXT --resume out"), "{message}");
     let config = std::fs::read_to_string(place.path("runs/nanogpt/config.toml")).unwrap();
     assert!(config.contains("learning_rate = 0.004 "), "{config}");
     // Weights alone cannot be gone on with.

@@ -226,6 +226,9 @@ pub(super) fn model_type(path: &Path) -> Option<String> {
 pub(super) const FILES: [&str; 5] =
     [MODEL, CONFIG, "generation_config.json", TOKENIZER, "tokenizer_config.json"];
 
+/// How many new tokens `pipeline("text-generation")` of `transformers` asks for.
+const PIPELINES: usize = 256;
+
 /// Writes the model into the folder `new`.
 pub(super) fn write(export: &Export, new: &Path) -> Result<()> {
     let rows = export.rows(true);
@@ -256,7 +259,11 @@ pub(super) fn write(export: &Export, new: &Path) -> Result<()> {
     let (begin, end) = ends(export.tokenizer);
     let write = |name: &str, text: String| write_text(&new.join(name), &text);
     write(CONFIG, format!("{:#}\n", config_json(export, begin, end)))?;
-    let generation = json!({ "bos_token_id": begin, "eos_token_id": end, "do_sample": true });
+    let mut generation = json!({ "bos_token_id": begin, "eos_token_id": end, "do_sample": true });
+    // A pipeline asks for 256 tokens unless told otherwise: more than there are positions.
+    if export.config.block_size <= PIPELINES {
+        generation["max_new_tokens"] = (export.config.block_size - 1).max(1).into();
+    }
     write("generation_config.json", format!("{generation:#}\n"))?;
     if let Some(tokenizer) = export.tokenizer {
         write(TOKENIZER, tokenizer.to_json())?;

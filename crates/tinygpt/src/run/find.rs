@@ -31,7 +31,8 @@ impl Run {
     }
 }
 
-/// The model that a user means: of a run (none typed: the latest), a folder with a checkpoint or
+/// The model that a user means: of a run (none typed: the latest, or if that never saved the newest
+/// that did), a folder with a checkpoint or
 /// another program's model, or a file, whose loading will say what it is.
 ///
 /// # Errors
@@ -45,6 +46,10 @@ pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
         }
     }
     match (Run::open(runs, typed), typed) {
+        (Ok(run), None) => run.model().or_else(|error| {
+            let damaged = [run.best(), run.last()].iter().any(|path| checkpoint::is_damaged(path));
+            newest_saved(runs).filter(|_| !damaged).ok_or(error)
+        }),
         (Ok(run), _) => run.model(),
         (Err(error), Some(path)) if is_hubs(path) => Err(error.with_hint(format!(
             "TinyGPT downloads nothing: `hf download {0} --local-dir {0}` brings a model from the \
@@ -53,6 +58,18 @@ pub fn model_path(runs: &Path, typed: Option<&Path>) -> Result<PathBuf> {
         ))),
         (Err(error), _) => Err(error),
     }
+}
+
+/// The model of the run that trained last among those with a checkpoint.
+fn newest_saved(runs: &Path) -> Option<PathBuf> {
+    let all = fs::read_dir(runs).ok()?.flatten().filter_map(|entry| Run::at(entry.path()));
+    let saved = all.filter_map(|run| {
+        let trained = fs::metadata(run.metrics()).and_then(|file| file.modified()).ok()?;
+        // `latest` is one of the others.
+        let named = !run.folder().ends_with(LATEST);
+        Some((trained, run.model().ok().filter(|_| named)?))
+    });
+    saved.max().map(|(_, model)| model)
 }
 
 /// Whether a name for which there is no folder looks like one of Hugging Face's hub.
@@ -109,6 +126,7 @@ fn known_runs(runs: &Path, error: Error) -> Error {
 mod tests {
     use super::super::folder::tests::{names, said, save};
     use super::*;
+    use std::fs::File;
 
     #[test]
     fn the_latest_run_is_found_through_a_link_or_a_text_file() {
@@ -127,6 +145,24 @@ mod tests {
         assert_eq!(model_path(&runs, Some(&runs.join("latest"))).unwrap(), run.best());
         fs::write(runs.join("latest"), "deleted").unwrap();
         assert!(said(Run::open(&runs, None)).contains("not there any more"));
+    }
+
+    #[test]
+    fn where_the_latest_run_never_saved_the_newest_that_did_is_meant() {
+        let parent = tempfile::tempdir().unwrap();
+        let runs = parent.path().join("runs");
+        let [old, newer, unsaved] = ["a", "b", "c"].map(|name| Run::create(&runs, name).unwrap());
+        for (run, seconds) in [(&newer, 2), (&old, 1), (&unsaved, 3)] {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            File::options().write(true).open(run.metrics()).unwrap().set_modified(time).unwrap();
+        }
+        save(&old.best());
+        save(&newer.last());
+        assert!(unsaved.call_latest(&runs));
+        assert_eq!(model_path(&runs, None).unwrap(), newer.last());
+        let typed = model_path(&runs, Some(unsaved.folder()));
+        assert!(said(typed).contains("not saved a checkpoint yet"));
+        assert_eq!(Run::open(&runs, None).unwrap(), unsaved);
     }
 
     #[test]

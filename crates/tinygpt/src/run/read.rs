@@ -18,13 +18,16 @@ use toml::{Spanned, Value};
 pub const PRESETS: &[(&str, &str)] = &[
     ("quick", include_str!("../../../../configs/quick.toml")),
     ("shakespeare-char", include_str!("../../../../configs/shakespeare-char.toml")),
-    ("finetune", include_str!("../../../../configs/finetune.toml")),
+    (FINETUNE, include_str!("../../../../configs/finetune.toml")),
     ("nanogpt", include_str!("../../../../configs/nanogpt.toml")),
     ("gpt2", include_str!("../../../../configs/gpt2.toml")),
     ("gpt2-medium", include_str!("../../../../configs/gpt2-medium.toml")),
     ("gpt2-large", include_str!("../../../../configs/gpt2-large.toml")),
     ("gpt2-xl", include_str!("../../../../configs/gpt2-xl.toml")),
 ];
+
+/// The preset for weights that know a language already.
+pub const FINETUNE: &str = "finetune";
 
 /// The text of the preset called `name`.
 ///
@@ -140,7 +143,7 @@ pub(super) fn key_called(name: &str, place: &str) -> Result<&'static Key> {
 
 /// A flag's name and text.
 pub(super) fn typed_value(name: &str, text: &str) -> Result<Setting> {
-    let key = key_called(name, "command line")?;
+    let key = key_called(name, "argument")?;
     let digits = text.replace('_', "");
     let number = match default_of(key) {
         Value::Integer(_) => digits.parse::<i64>().map(Value::from).ok(),

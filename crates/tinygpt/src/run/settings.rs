@@ -6,7 +6,7 @@
 
 use super::keys::{Group, KEYS, Key};
 use super::layers::{Origin, Stack};
-use super::read::{ConfigFile, preset_text, show, typed_value};
+use super::read::{ConfigFile, FINETUNE, preset_text, show, typed_value};
 use super::values::{RunSettings, default_table, defaults, table};
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::TINY_SHAKESPEARE;
@@ -109,6 +109,19 @@ impl Settings {
         let vocab_size = settings.model.vocab_size.max(1);
         GptConfig { vocab_size, ..settings.model.clone() }.check()?;
         Ok(settings)
+    }
+
+    /// Whether a run under these settings may start from new weights.
+    ///
+    /// # Errors
+    /// They are the recipe for weights that are there already, far too gentle for new ones.
+    pub fn check_from_scratch(&self) -> Result<()> {
+        if self.preset != FINETUNE {
+            return Ok(());
+        }
+        Err(Error::config("preset", FINETUNE, "is for weights that are there already").with_hint(
+            "`tinygpt train TEXT --init-from MODEL` names them; preset quick is for new ones",
+        ))
     }
 
     /// Takes the tokenizer's size for `vocab_size` when that is 0, or was another tokenizer's.
@@ -317,6 +330,16 @@ mod tests {
             assert!(text.contains("adam_eps = 1e-9 "), "{text}");
             assert!(text.contains("# command line\n"), "{text}");
         }
+    }
+
+    #[test]
+    fn the_recipe_for_weights_that_are_there_is_refused_to_new_ones() {
+        let written = resolve(Some("finetune"), None, &[]).to_toml();
+        for settings in [resolve(Some("finetune"), None, &[]), resolve(None, Some(&written), &[])] {
+            let error = settings.check_from_scratch().unwrap_err();
+            assert!(error.hint().unwrap().contains("--init-from"), "{error}");
+        }
+        resolve(Some("quick"), Some(&written), &[]).check_from_scratch().unwrap();
     }
 
     #[test]

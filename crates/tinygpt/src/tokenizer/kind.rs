@@ -3,12 +3,13 @@
 use super::{Bpe, LONGEST_FILE, Tokenizer};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::run::folder::RUNS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// What a token is to stand for. In files and on the command line: `char`, `byte`, `gpt2`,
-/// `bpe:4096`, or the path of a `tokenizer.json`.
+/// `bpe:4096`, or the path of what has a `tokenizer.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum TokenizerKind {
@@ -27,7 +28,8 @@ pub enum TokenizerKind {
 
 impl TokenizerKind {
     /// The forms there are, in words.
-    pub const FORMS: &str = "char, byte, gpt2, bpe:SIZE or the path of a tokenizer.json";
+    pub const FORMS: &str =
+        "char, byte, gpt2, bpe:SIZE, a tokenizer.json, a folder with one, or a run";
     /// The fewest tokens that can be learned: the bytes and one more.
     pub const SMALLEST: usize = 257;
     /// The most: more than any text fills.
@@ -91,12 +93,16 @@ impl TryFrom<String> for TokenizerKind {
                 format!("must be bpe:SIZE with {least} to {most} tokens, the 256 bytes among them")
             });
         }
-        if text.ends_with(".json") || text.contains(['/', '\\']) {
-            // A run's config.toml says the same wherever it is read from.
-            let path = PathBuf::from(text);
-            return Ok(TokenizerKind::File(std::path::absolute(&path).unwrap_or(path)));
-        }
-        Err(format!("must be {}", Self::FORMS))
+        let is_path = text.ends_with(".json") || text.contains(['/', '\\']);
+        let mut places = [PathBuf::from(&text), Path::new(RUNS).join(&text)].into_iter();
+        let place = match is_path {
+            true => places.next(),
+            false => places.find(|place| !text.is_empty() && place.exists()),
+        };
+        // A run's config.toml says the same wherever it is read from.
+        place
+            .map(|path| TokenizerKind::File(std::path::absolute(&path).unwrap_or(path)))
+            .ok_or_else(|| format!("must be {}", Self::FORMS))
     }
 }
 

@@ -18,7 +18,7 @@ use tinygpt::formats::{self, Format, GoesOn, Model};
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::{self, Group};
 use tinygpt::run::layers::Origin;
-use tinygpt::run::read::LONGEST_CONFIG;
+use tinygpt::run::read::{FINETUNE, LONGEST_CONFIG};
 use tinygpt::run::{data_options, dataset, folder::RUNS};
 use tinygpt::run::{settings::diff, values::RunSettings};
 use tinygpt::{Checkpoint, DataOptions, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
@@ -92,9 +92,6 @@ fn is_config(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "py")
 }
 
-/// The recipe for a model that another program made.
-const FINETUNE: &str = "finetune";
-
 /// How nanoGPT's trainer was told to train: not where, nor on what.
 fn brought(model: &Model) -> Vec<(String, String)> {
     let kept = |(key, _): &&(String, String)| {
@@ -113,6 +110,17 @@ pub fn anew(
     model: Option<Model>,
     signals: &Signals,
 ) -> Result<Begun, Failure> {
+    let goes_on = matches.contains_id("resume");
+    match &model {
+        None => settings.check_from_scratch().map_err(|error| Failure::from(error).into_usage())?,
+        // Its text is not the built-in one, and what it knows would be lost on that.
+        Some(model) if goes_on && settings.text.is_empty() => {
+            let problem = format!("{} names no text", model.path.display());
+            return Err(Failure::usage(problem)
+                .with_hint(format!("tinygpt train TEXT --resume {}", quoted(&model.path))));
+        }
+        Some(_) => {}
+    }
     let (runs, overwrite) = (Path::new(RUNS), matches.get_flag("overwrite"));
     let out_dir = PathBuf::from(&settings.run.out_dir);
     let named = !out_dir.as_os_str().is_empty();
@@ -127,7 +135,6 @@ pub fn anew(
     }
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
-    let goes_on = matches.contains_id("resume");
     let mut weights =
         model.map(|model| Weights::load(&model, &mut settings, goes_on)).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());

@@ -108,7 +108,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         Some(settings) => begin::anew(matches, settings, model, &signals)?,
         None => begin::again(matches)?,
     };
-    let progress = begun.trainer.progress();
+    let progress = begun.trainer.progress().clone();
     let (done, all) = (progress.step, begun.trainer.config().max_iters);
     // One that was stopped in its last evaluation has only that to do.
     if resumes && done >= all && progress.last_eval == Some(done) {
@@ -124,7 +124,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let knows = matches.contains_id("init-from");
     let profile = matches.get_flag("profile").then(|| Profile::start(&mut begun)).transpose()?;
     let (ending, sample) = train(&mut begun, out, &signals, knows)?;
-    out.write(&report::closing(&mut begun, ending, &sample))?;
+    out.write(&report::closing(&mut begun, &progress, ending, &sample))?;
     if let Some(profile) = profile {
         let (page, written) = profile.finish(&mut begun);
         out.write(&page)?;

@@ -4,13 +4,14 @@ use super::begin::Begun;
 use crate::anatomy::millions;
 use indicatif::{DecimalBytes, HumanDuration};
 use std::time::Duration;
+use tinygpt::checkpoint::Progress;
 use tinygpt::files::quoted;
 use tinygpt::run::{Ending, layers::Origin, thousands};
 use tinygpt::{Evaluation, Gpt, Settings, Split, TrainConfig};
 
 /// So many of them.
 fn counted(n: usize, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    format!("{} {what}{}", thousands(n), if n == 1 { "" } else { "s" })
 }
 
 /// A line of the two blocks.
@@ -64,13 +65,16 @@ pub fn opening(begun: &mut Begun) -> String {
         1 => String::new(),
         n => format!("{n} x "),
     };
-    let epochs = train.max_iters as f64 * tokens as f64 / train_tokens as f64;
+    let epochs = match train.max_iters as f64 * tokens as f64 / train_tokens as f64 {
+        few if few > 0.0 && few < 0.1 => "under 0.1".into(),
+        epochs => format!("{epochs:.1}"),
+    };
     let step = format!(
-        "{accumulated}{} x {} = {} tokens; {} steps = {epochs:.1} epochs",
+        "{accumulated}{} x {} = {} tokens; {} = {epochs} epochs",
         train.batch_size,
         c.block_size,
         thousands(tokens),
-        thousands(train.max_iters)
+        counted(train.max_iters as usize, "step")
     );
     let (threads, isa) = (gpt.cpu().threads(), gpt.cpu().isa().name());
     let dtype = train.dtype.resolve(gpt.cpu().isa()).name();
@@ -153,13 +157,35 @@ pub fn gap(evaluation: &Evaluation, split: Split) -> Option<String> {
     ))
 }
 
-/// How it went, where everything is, and what to do next.
-pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
+/// What a run leaves in its folder.
+const FILES: [&str; 8] = [
+    "best/",
+    "last/",
+    "data/",
+    "config.toml",
+    "loss.svg",
+    "metrics.csv",
+    "metrics.jsonl",
+    "samples.txt",
+];
+
+/// How fast the steps since `before` were, if there were any.
+fn speed(before: &Progress, now: &Progress) -> String {
+    let tokens = now.tokens.saturating_sub(before.tokens) as f64;
+    let seconds = now.elapsed_s - before.elapsed_s;
+    match tokens > 0.0 && seconds > 0.0 {
+        true => format!(", {} tokens/s", thousands((tokens / seconds) as u64)),
+        false => String::new(),
+    }
+}
+
+/// How it went since `before`, where everything is, and what to do next.
+pub fn closing(begun: &mut Begun, before: &Progress, ending: Ending, sample: &str) -> String {
     let progress = begun.trainer.progress().clone();
     let (folder, shown) = (quoted(begun.run.folder()), begun.run.folder().display());
     let steps = thousands(progress.step);
     let (name, how) = match ending {
-        Ending::Finished => ("done", format!("{steps} steps")),
+        Ending::Finished => ("done", counted(progress.step as usize, "step")),
         Ending::Patience => {
             let stale = counted(progress.stale_evals as usize, "evaluation");
             ("stopped", format!("at step {steps}: {stale} without a better validation loss"))
@@ -167,8 +193,7 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         Ending::Stopped => ("stopped", format!("at step {steps}, and saved")),
     };
     let time = Duration::try_from_secs_f64(progress.elapsed_s).unwrap_or_default();
-    let speed = thousands((progress.tokens as f64 / progress.elapsed_s.max(1e-9)) as u64);
-    let time = format!("{} of training, {speed} tokens/s", HumanDuration(time));
+    let time = format!("{} of training{}", HumanDuration(time), speed(before, &progress));
     let mut text = line(name, &format!("{how}; {time}"));
     if let Some(loss) = progress.best_val_loss {
         let data = begun.trainer.data();
@@ -180,10 +205,9 @@ pub fn closing(begun: &mut Begun, ending: Ending, sample: &str) -> String {
         let on = begun.trainer.config().evaluated_on();
         text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
     }
-    let data = if begun.run.data().exists() { " data/" } else { "" };
-    let files =
-        format!("best/ last/{data} config.toml loss.svg metrics.csv metrics.jsonl samples.txt");
-    text += &line("kept in", &format!("{shown}: {files}"));
+    let files = FILES.iter().filter(|file| begun.run.folder().join(file).exists());
+    let files: Vec<_> = files.copied().collect();
+    text += &line("kept in", &format!("{shown}: {}", files.join(" ")));
     if !sample.trim().is_empty() {
         text += &format!("\n{}\n\n", sample.trim());
     }

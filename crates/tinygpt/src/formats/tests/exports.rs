@@ -42,6 +42,19 @@ fn every_shape_comes_back_bit_for_bit_and_missing_biases_as_zeros() {
 }
 
 #[test]
+fn a_short_context_says_how_many_new_tokens_fit_and_a_long_one_needs_not() {
+    let parent = tempfile::tempdir().unwrap();
+    for (block_size, expected) in [(1, Some(1)), (5, Some(4)), (256, Some(255)), (257, None)] {
+        let config = GptConfig { block_size, ..tiny(Format::HuggingFace) };
+        let to = parent.path().join(block_size.to_string());
+        export(&config, &params(&config, 1)).write(Format::HuggingFace, &to, false).unwrap();
+        let text = fs::read_to_string(to.join("generation_config.json")).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json["max_new_tokens"].as_u64(), expected, "{block_size}");
+    }
+}
+
+#[test]
 fn fewer_bits_come_back_as_near_as_they_are() {
     let parent = tempfile::tempdir().unwrap();
     for (kept, error) in [(Kept::F16, 1e-3), (Kept::Bf16, 8e-3), (Kept::Q8, 8e-3)] {
