@@ -18,6 +18,7 @@ mod meta;
 mod read;
 mod write;
 
+pub(super) use archive::check_sums;
 #[cfg(test)]
 pub(super) use meta::read as read_meta;
 pub(super) use read::open;
@@ -28,8 +29,10 @@ use crate::model::tensors::Spec;
 
 pub(super) const CHECKPOINT: &str = "ckpt.pt";
 const META: &str = "meta.pkl";
+/// nanoGPT does not look at it; the tokens of a model whose `meta.pkl` could not say them.
+const TOKENIZER: &str = "tokenizer.json";
 /// All that an export's folder holds, nanoGPT's `out_dir`.
-pub(super) const FILES: [&str; 2] = [CHECKPOINT, META];
+pub(super) const FILES: [&str; 3] = [CHECKPOINT, META, TOKENIZER];
 /// What nanoGPT calls the best loss where there is none yet.
 const NO_LOSS: f64 = 1e9;
 
