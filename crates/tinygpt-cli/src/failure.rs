@@ -73,7 +73,10 @@ pub fn usage(mistake: &clap::Error) -> Failure {
     let did_you_mean = |kind| said(kind).map(|near| format!("did you mean {near}?"));
     let arg = said(ContextKind::InvalidArg).unwrap_or_default();
     // clap says `--top-k <K>`; the flag alone reads better before its value.
-    let flag = arg.split(' ').next().unwrap_or_default();
+    let flag = match arg.strip_prefix('<') {
+        Some(name) => name.trim_end_matches('.').trim_end_matches('>'),
+        None => arg.split(' ').next().unwrap_or_default(),
+    };
     let (problem, hint) = match mistake.kind() {
         ErrorKind::InvalidSubcommand => (
             format!("unknown verb `{}`", said(ContextKind::InvalidSubcommand).unwrap_or_default()),

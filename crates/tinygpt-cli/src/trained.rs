@@ -21,15 +21,22 @@ impl Trained {
     pub fn load(typed: Option<&PathBuf>, threads: usize) -> Result<Self, Failure> {
         let model = named(typed.map(PathBuf::as_path))?;
         let (params, tokenizer) = read(&model)?;
-        let Model { path, config, .. } = model;
+        let Model { path, config, format, .. } = model;
         let wrong = |problem: String, hint: &str| Error::Checkpoint {
             path: path.clone(),
             problem,
             hint: Some(hint.into()),
         };
         let tokenizer = tokenizer.ok_or_else(|| {
-            let problem = "has no tokenizer.json, which says what its tokens mean";
-            wrong(problem.into(), "copy it from the folder that the weights came from")
+            let (what, hint) = match format {
+                Format::NanoGpt => (
+                    "meta.pkl or tokenizer.json beside it",
+                    "copy meta.pkl from \
+                    its data set's folder in nanoGPT's data/, or the model's tokenizer.json",
+                ),
+                _ => ("tokenizer.json", "copy it from the folder that the weights came from"),
+            };
+            wrong(format!("has no {what}, which says what its tokens mean"), hint)
         })?;
         let (known, v) = (tokenizer.vocab_size(), config.vocab_size);
         if known > v {

@@ -1,12 +1,15 @@
 //! Whole files, written so that a reader sees the old one or the new one and never a part.
 //!
-//! A file is written beside its place under a name ending in `.tmp`, flushed to the disk, and
-//! renamed. A kill leaves at most that `.tmp`, which the next write of the same file replaces.
+//! A file is written beside its place under a new name, `.NAME.tmp-` and six letters, flushed to the
+//! disk, and renamed. A kill leaves at most that one. **Nothing else is ever written to**: neither a
+//! file that happens to be beside it, nor a pipe or device in its place.
 
 use crate::error::{Error, Result};
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
 
 /// Puts `contents` at `path`, all or nothing.
 ///
@@ -25,15 +28,86 @@ pub(crate) fn write_whole_by(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> Result<()> {
-    let new = beside(path, ".tmp");
-    let written = write_synced(&new, write)
-        .and_then(|()| fs::rename(&new, path))
-        .and_then(|()| sync_parent(path));
-    if written.is_err() {
-        // The error that matters is the first one.
-        let _ = fs::remove_file(&new);
+    let mut file = sibling(path)?;
+    write(file.as_file_mut()).map_err(Error::io("write", path))?;
+    put(file, path).map(|_| ())
+}
+
+/// A temporary file beside `path`, removed unless it is [`put`] there.
+///
+/// # Errors
+/// [`Error::Io`], also if what is at `path` is no regular file.
+pub(crate) fn sibling(path: &Path) -> Result<NamedTempFile> {
+    let path = place(path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    // A temporary file is private by default; this one is to become an ordinary file.
+    #[cfg(unix)]
+    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+    let file = builder.prefix(&temporary(&path)).tempfile_in(folder);
+    file.map_err(Error::io("write", &path))
+}
+
+/// Moves a written file to its place, whole.
+///
+/// # Errors
+/// As for [`sibling`].
+pub(crate) fn put(file: NamedTempFile, path: &Path) -> Result<File> {
+    let path = &place(path)?;
+    file.as_file()
+        .sync_all()
+        .and_then(|()| file.persist(path).map_err(|error| error.error))
+        .and_then(|file| sync_parent(path).map(|()| file))
+        .map_err(Error::io("write", path))
+}
+
+/// How the names of the temporary files begin that become `path`.
+fn temporary(path: &Path) -> OsString {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    name.push(".tmp-");
+    name
+}
+
+/// Whether the file `found` is what a killed [`write_whole`] of `name` left.
+pub(crate) fn is_left_of(name: &str, found: &OsStr) -> bool {
+    let start = temporary(Path::new(name));
+    let random = found.as_encoded_bytes().strip_prefix(start.as_encoded_bytes());
+    random.is_some_and(|random| random.len() == 6)
+}
+
+/// Where a file of that name is written: where a link leads, so that the link stays.
+///
+/// # Errors
+/// [`Error::Io`] if what is there is no regular file: a rename would take its place.
+pub fn place(path: &Path) -> Result<PathBuf> {
+    let place = match fs::metadata(path) {
+        Ok(there) if there.is_file() => path.is_symlink().then(|| path.canonicalize()).transpose(),
+        Ok(there) => {
+            let what = kind(there.file_type());
+            Err(io::Error::other(format!("it is {what}; expected a regular file or a new name")))
+        }
+        Err(_) => Ok(None),
+    };
+    Ok(place.map_err(Error::io("write", path))?.unwrap_or_else(|| path.to_owned()))
+}
+
+/// What is there, in words.
+fn kind(of: fs::FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        if of.is_fifo() {
+            return "a pipe";
+        }
+        if of.is_char_device() || of.is_block_device() {
+            return "a device";
+        }
+        if of.is_socket() {
+            return "a socket";
+        }
     }
-    written.map_err(Error::io("write", path))
+    if of.is_dir() { "a folder" } else { "no regular file" }
 }
 
 /// Bytes of the longest log that is read: a run of tens of millions of steps.
@@ -99,12 +173,12 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(Error::io("read", path))
 }
 
-/// Creates `path`, lets `write` fill it, and waits until it is on the disk.
+/// Creates `path`, which is new, lets `write` fill it, and waits until it is on the disk.
 pub(crate) fn write_synced(
     path: &Path,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    let mut file = File::create(path)?;
+    let mut file = File::create_new(path)?;
     write(&mut file)?;
     file.sync_all()
 }
@@ -168,11 +242,12 @@ pub(crate) fn remove_only(folder: &Path, names: &[&str]) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     };
-    for name in names {
-        let path = folder.join(name);
-        for path in [beside(&path, ".tmp"), path] {
-            gone(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
-        }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let left = entries
+        .filter(|entry| names.iter().any(|name| is_left_of(name, &entry.file_name())))
+        .map(|entry| entry.path());
+    for path in left.chain(names.iter().map(|name| folder.join(name))) {
+        gone(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
     }
     match gone(fs::remove_dir(folder)) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
@@ -188,11 +263,38 @@ mod tests {
     fn a_write_replaces_the_whole_file_and_leaves_nothing_beside_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.toml");
-        fs::write(beside(&path, ".tmp"), "left by a kill").unwrap();
         write_whole(&path, "long first contents").unwrap();
         write_whole(&path, "second").unwrap();
         assert_eq!(read_text(&path, 6).unwrap(), "second");
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_users_file_beside_the_target_is_not_touched_and_what_a_kill_left_goes_with_the_rest() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, mine) = (folder.path().join("a.toml"), folder.path().join("a.toml.tmp"));
+        fs::write(&mine, "mine").unwrap();
+        write_whole(&path, "new").unwrap();
+        assert_eq!(read_text(&mine, 9).unwrap(), "mine");
+        sibling(&path).unwrap().keep().unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        remove_only(folder.path(), &["a.toml"]).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn what_is_no_regular_file_is_not_replaced_and_a_link_stays_one() {
+        let error = write_whole(Path::new("/dev/null"), "new").unwrap_err().to_string();
+        assert!(error.contains("/dev/null") && error.contains("a device"), "{error}");
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        fs::write(at("real"), "old").unwrap();
+        std::os::unix::fs::symlink("real", at("link")).unwrap();
+        std::os::unix::fs::symlink("link", at("to link")).unwrap();
+        write_whole(&at("to link"), "new").unwrap();
+        assert_eq!(read_text(&at("real"), 9).unwrap(), "new");
+        assert!(at("link").is_symlink() && at("to link").is_symlink());
     }
 
     #[test]

@@ -16,9 +16,11 @@ const HELP: &str = "\
 Formats, and what opens them elsewhere:
   hf           a folder for Hugging Face's transformers: AutoModelForCausalLM and AutoTokenizer
   nanogpt      nanoGPT's out_dir with a ckpt.pt (or OUT.pt alone): sample.py, init_from=resume. With the
-               optimizer's moments where the model has them, so that a training goes on
+               optimizer's moments where the model has them, so that a training goes on; a
+               folder has the tokenizer too, as meta.pkl or tokenizer.json
   gguf         one file for llama.cpp; for tokens made of bytes: byte, gpt2, bpe:SIZE
-  safetensors  one file with the weights by nanoGPT's names, (out, in), and the shape in its metadata
+  safetensors  one file with the weights by nanoGPT's names, (out, in), and in its metadata the shape
+               and the tokenizer
 
 Every verb reads each of them back, as it reads models of those programs: give `sample`, `eval`,
 `info`, `check` or `train --init-from` the folder or file. What it is, its contents tell, not its
@@ -112,6 +114,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let warnings = export.warnings(*format)?;
     let bytes = export.write(*format, to, matches.get_flag("force"))?;
     warnings.iter().for_each(|warning| tell(&format!("note: {warning}")));
+    notes(*format, to, tokenizer.as_ref());
     let optimizer = match (format, &state) {
         (Format::NanoGpt, Some(state)) => {
             format!(", with the optimizer of step {}", state.progress.step)
@@ -137,6 +140,26 @@ fn state(model: &Model, params: &Params) -> Result<Option<TrainState>, Failure> 
     Ok(Some(TrainState::load(&model.path, params)?))
 }
 
+/// What the user should know of the place: a file that holds no tokenizer, other files in a folder.
+fn notes(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) {
+    const STALE: [&str; 4] =
+        ["special_tokens_map.json", "vocab.json", "merges.txt", "model.safetensors.index.json"];
+    if format == Format::NanoGpt && to.is_file() && tokenizer.is_some_and(|t| t.name() != "gpt2") {
+        tell(&format!(
+            "note: {} alone does not hold the tokenizer: a folder, a name without .pt, does",
+            quoted(to)
+        ));
+    }
+    let stale: Vec<_> = STALE.into_iter().filter(|name| to.join(name).exists()).collect();
+    if format == Format::HuggingFace && !stale.is_empty() {
+        tell(&format!(
+            "note: {} has {} of another model, which transformers may read: remove them",
+            quoted(to),
+            stale.join(", ")
+        ));
+    }
+}
+
 /// How another program opens it, in a line or two.
 fn elsewhere(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) -> String {
     let path = quoted(to);
@@ -148,7 +171,11 @@ fn elsewhere(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) -> String
             to.display()
         ),
         Format::NanoGpt => {
-            let folder = if to.is_dir() { to } else { to.parent().unwrap_or(Path::new(".")) };
+            // nanoGPT opens a folder with a ckpt.pt.
+            if !to.is_dir() {
+                return String::new();
+            }
+            let folder = to;
             let meta = match characters {
                 true => format!(
                     "first    put {}/meta.pkl into nanoGPT's data/tinygpt/, for its characters\n",

@@ -8,7 +8,7 @@ use serde_json::json;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use tinygpt::data::Count;
-use tinygpt::files::quoted;
+use tinygpt::files::{place, quoted};
 use tinygpt::run::thousands;
 use tinygpt::{DataOptions, Input, Tokenizer, TokenizerKind};
 
@@ -51,7 +51,8 @@ pub fn arguments(command: Command) -> Command {
             .long("out")
             .value_name("FILE")
             .value_parser(value_parser!(PathBuf))
-            .help("Write the tokens of the files to FILE"),
+            .help("Write the tokens of the files to FILE, a new one"),
+        flag("force", "Replace the FILE of --out if it is there").requires("out"),
         flag("json", "Write JSON instead"),
     ])
 }
@@ -71,7 +72,12 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let to = matches.get_one::<PathBuf>("out").map(PathBuf::as_path);
     match words.iter().filter(is_file).count() {
         0 if to.is_none() => show(&words, &options, matches.get_flag("json"), out),
-        n if n == words.len() => count(&words, &options, to, matches.get_flag("json"), out),
+        n if n == words.len() => {
+            if let Some(to) = to {
+                check_place(to, &words, matches.get_flag("force"))?;
+            }
+            count(&words, &options, to, matches.get_flag("json"), out)
+        }
         _ => {
             let missing = words.iter().find(|word| !is_file(word)).expect("not all are files");
             Err(Failure::usage(format!("{missing}: there is no such file"))
@@ -124,6 +130,26 @@ fn show(words: &[&String], options: &DataOptions, json: bool, out: &mut Out) -> 
     out.write(&page)
 }
 
+/// Whether tokens may be written to `to`: asked before a long text is read.
+fn check_place(to: &Path, words: &[&String], force: bool) -> Result<(), Failure> {
+    let wrong = |what: &str| Failure::usage(format!("--out {}: {what}", to.display()));
+    if let Ok(real) = to.canonicalize() {
+        let is_text = |word: &&String| {
+            let text = Path::new(word.as_str()).canonicalize().unwrap_or_default();
+            let inside = text.is_dir() && real.starts_with(&text);
+            real == text || inside && real.extension().is_some_and(|end| end == "txt")
+        };
+        if real.is_file() && words.iter().any(is_text) {
+            return Err(wrong("is the text itself"));
+        }
+    }
+    place(to)?;
+    if !force && to.symlink_metadata().is_ok() {
+        return Err(wrong("is there already").with_hint("--force replaces it"));
+    }
+    Ok(())
+}
+
 /// What files come to.
 fn count(
     words: &[&String],
@@ -133,9 +159,6 @@ fn count(
     out: &mut Out,
 ) -> Outcome {
     let paths: Vec<PathBuf> = words.iter().map(PathBuf::from).collect();
-    if let Some(path) = paths.iter().find(|&path| Some(path.as_path()) == to) {
-        return Err(Failure::usage(format!("--out {}: is the text itself", path.display())));
-    }
     let input = Input::Paths(paths.clone());
     let count = reading(&paths, |progress| Count::of(&input, options, to, progress))?;
     count.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));

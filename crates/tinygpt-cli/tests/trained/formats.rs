@@ -32,8 +32,8 @@ fn a_run_goes_to_every_format_and_back_bit_for_bit_and_every_verb_takes_it() {
         assert_eq!(tensors(&place.path(out)), expected, "{format}");
         let page = place.succeeds(&["info", out]);
         assert!(page.contains("\nformat     a"), "{page}");
-        // Only these two keep a tokenizer, and the right activation.
-        if matches!(format, "hf" | "gguf") {
+        // nanoGPT's has another activation.
+        if format != "nanogpt" {
             assert_eq!(sample(out), text, "{format}");
             let (code, page, said) = place.run(&["eval", out, "--text", "my.txt"]);
             assert!(code == 0 && page.contains("text"), "{said}");
@@ -50,6 +50,12 @@ fn a_run_goes_to_every_format_and_back_bit_for_bit_and_every_verb_takes_it() {
 fn nothing_is_replaced_unless_asked_and_then_only_what_an_export_wrote() {
     let place = Place::with_run(&[]);
     place.succeeds(&["export", "--to", "safetensors", "m"]);
+    assert!(place.fails(2, &["export", "--to", "hf", ""]).contains("[MODEL] OUT needs a value"));
+    let device = place.fails(1, &["export", "--to", "safetensors", "/dev/null", "--force"]);
+    assert!(device.contains("a device"), "{device}");
+    let (_, said, notes) = place.run(&["export", "--to", "nanogpt", "bare.pt"]);
+    assert!(!said.contains("out_dir") && notes.contains("does not hold the tokenizer"), "{notes}");
+    assert!(place.fails(1, &["sample", "bare.pt"]).contains("meta.pkl"));
     let message = place.fails(1, &["export", "--to", "safetensors", "m"]);
     assert!(message.contains("is there already") && message.contains("--force"), "{message}");
     place.succeeds(&["export", "--to", "safetensors", "m", "--force"]);
@@ -133,6 +139,12 @@ fn a_training_of_nanogpts_goes_on_from_its_step_with_its_recipe() {
     assert!(message.contains("tinygpt train TEXT --resume out"), "{message}");
     let config = std::fs::read_to_string(place.path("runs/nanogpt/config.toml")).unwrap();
     assert!(config.contains("learning_rate = 0.004 "), "{config}");
+    // Without its characters those of another text are no substitute.
+    std::fs::copy(place.path("out/ckpt.pt"), place.path("alone.pt")).unwrap();
+    place.write("other.txt", &"abc ".repeat(200));
+    let guess = ["train", "other.txt", "--resume", "alone.pt", "--max-iters", "5"];
+    let message = place.fails_noting(2, &guess);
+    assert!(message.contains("nothing says what the model's"), "{message}");
     // Weights alone cannot be gone on with.
     place.succeeds(&["export", "runs/quick/last/model.safetensors", "--to", "safetensors", "m"]);
     let message = place.fails_noting(1, &["train", "my.txt", "--resume", "m"]);

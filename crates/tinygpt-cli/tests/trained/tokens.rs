@@ -155,6 +155,12 @@ fn what_cannot_be_tokenized_is_said() {
     assert!(place.fails(2, &["tokenize", "a b", "--out", "x"]).contains("a b: there is no such"));
     assert!(place.fails(2, &["tokenize", "my.txt", "--out", "my.txt"]).contains("the text itself"));
     assert_eq!(std::fs::read_to_string(place.path("my.txt")).unwrap(), DOCUMENT);
+    let again = ["tokenize", "my.txt", "--out", "my.tokens"];
+    place.succeeds(&again);
+    assert!(place.fails(2, &again).contains("my.tokens: is there already"));
+    place.succeeds(&[&again[..], &["--force"]].concat());
+    let error = place.fails(2, &["tokenize", "my.txt", "--force", "--out", "./my.txt"]);
+    assert!(error.contains("the text itself"), "{error}");
     assert!(place.fails(1, &["tokenize", "my.txt", "--out", "no/x"]).contains("no/x"));
     place.write("bad.txt", b"abc\xff");
     assert!(place.fails(1, &["tokenize", "bad.txt"]).contains("byte 3"));

@@ -51,7 +51,7 @@ pub(super) fn read(path: &Path) -> Result<GptConfig> {
         }
         other => {
             let found = other.map_or("missing".into(), |value| value.to_string());
-            return Err(problem(format!("model_type is {found}; expected \"{MODEL_TYPE}\"")));
+            return Err(problem(format!("model_type is {found}; expected \"gpt2\"")));
         }
     }
     match keys.remove("format_version") {

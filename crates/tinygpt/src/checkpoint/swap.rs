@@ -46,10 +46,10 @@ pub(crate) fn replace(
     repair(folder, names)?;
     refuse_foreign(folder, names)?;
     let new = beside(folder, SAVING);
-    let done = fs::create_dir_all(&new)
-        .map_err(Error::io("create", &new))
-        .and_then(|()| fill(&new))
-        .and_then(|()| switch(folder, &new, names).map_err(Error::io("replace", folder)));
+    let made = fs::create_dir_all(new.parent().unwrap_or(Path::new("")));
+    made.and_then(|()| fs::create_dir(&new)).map_err(Error::io("create", &new))?;
+    let done =
+        fill(&new).and_then(|()| switch(folder, &new, names).map_err(Error::io("replace", folder)));
     if done.is_err() {
         // The error that matters is the first one.
         let _ = fs::remove_dir_all(&new);
@@ -90,6 +90,7 @@ pub(crate) fn current(folder: &Path) -> PathBuf {
 /// Brings what a killed save left to an end (see the table).
 fn repair(folder: &Path, names: &[&str]) -> Result<()> {
     let (new, old) = (beside(folder, SAVING), beside(folder, REPLACED));
+    refuse_users(&new, &old, folder, names)?;
     let survivor = current(folder);
     let repaired = (|| {
         if survivor != folder {
@@ -109,13 +110,14 @@ fn retire(old: &Path, folder: &Path, names: &[&str]) -> std::io::Result<()> {
     if !exists(old) {
         return Ok(());
     }
-    for entry in fs::read_dir(old)? {
-        let entry = entry?;
-        if names.iter().any(|&name| entry.file_name() == name) {
-            fs::remove_file(entry.path())?;
-        } else {
-            fs::rename(entry.path(), folder.join(entry.file_name()))?;
-        }
+    let ours = |entry: &fs::DirEntry| names.iter().any(|&name| entry.file_name() == name);
+    let entries: Vec<_> = fs::read_dir(old)?.collect::<std::io::Result<_>>()?;
+    // Ours last: by them the folder is known as a replaced one after a kill in between.
+    for entry in entries.iter().filter(|entry| !ours(entry)) {
+        fs::rename(entry.path(), folder.join(entry.file_name()))?;
+    }
+    for entry in entries.iter().filter(|entry| ours(entry)) {
+        fs::remove_file(entry.path())?;
     }
     fs::remove_dir(old)
 }
@@ -142,11 +144,40 @@ fn refuse_foreign(folder: &Path, names: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Where a link leads: renaming must happen there, not to the link.
+/// A user's own folder may have the name of one that a save makes: what is in it tells. One that is
+/// being written has our files only; one that was replaced has the model, or else what is left of
+/// ours and the new one in its place.
+fn refuse_users(new: &Path, old: &Path, folder: &Path, names: &[&str]) -> Result<()> {
+    let known = |name: &std::ffi::OsString| names.iter().any(|known| name == known);
+    let holds = |folder: &Path| -> Option<Vec<_>> {
+        let entries = fs::read_dir(folder).ok()?;
+        Some(entries.flatten().map(|entry| entry.file_name()).collect())
+    };
+    let saving = holds(new).is_some_and(|names| names.iter().all(known));
+    let replaced = holds(old).is_some_and(|held| {
+        let model = held.iter().any(|name| name == names[0]);
+        model || held.is_empty() || (exists(folder) || exists(new)) && held.iter().any(known)
+    });
+    for (path, ours) in [(new, saving), (old, replaced)] {
+        if exists(path) && !ours {
+            let problem = "is in the way of saving, and holds what no save wrote; nothing saved";
+            return Err(Error::checkpoint(path, problem).with_hint("move it, or save elsewhere"));
+        }
+    }
+    Ok(())
+}
+
+/// Where a link leads, or a path without a name of its own: renaming must happen there.
 fn target(folder: &Path) -> PathBuf {
-    match fs::read_link(folder) {
+    // Without a slash at the end, behind which a link is not seen.
+    let folder: PathBuf = folder.components().collect();
+    let indirect = folder.is_symlink() || folder.file_name().is_none();
+    if let (true, Ok(real)) = (indirect, folder.canonicalize()) {
+        return real;
+    }
+    match fs::read_link(&folder) {
         Ok(to) => folder.parent().unwrap_or(Path::new("")).join(to),
-        Err(_) => folder.to_owned(),
+        Err(_) => folder,
     }
 }
 
@@ -250,6 +281,26 @@ mod tests {
     }
 
     #[test]
+    fn a_users_folder_with_the_name_of_a_save_is_neither_removed_nor_moved() {
+        for suffix in [SAVING, REPLACED] {
+            for saved_before in [false, true] {
+                let parent = tempfile::tempdir().unwrap();
+                let best = parent.path().join("best");
+                if saved_before {
+                    replace(&best, &FILES, |new| fill(new, "1")).unwrap();
+                }
+                let mine = beside(&best, suffix);
+                fs::create_dir(&mine).unwrap();
+                fs::write(mine.join("thesis.tex"), "mine").unwrap();
+                let error = replace(&best, &FILES, |new| fill(new, "2")).unwrap_err();
+                assert!(error.to_string().contains("holds what no save wrote"), "{error}");
+                assert_eq!(names(&mine), ["thesis.tex"]);
+                assert_eq!(exists(&best), saved_before);
+            }
+        }
+    }
+
+    #[test]
     fn a_folder_of_other_things_is_never_replaced() {
         let parent = tempfile::tempdir().unwrap();
         fs::write(parent.path().join("thesis.tex"), "mine").unwrap();
@@ -264,10 +315,12 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let (real, link) = (parent.path().join("real"), parent.path().join("best"));
         std::os::unix::fs::symlink("real", &link).unwrap();
-        for content in ["1", "2"] {
-            replace(&link, &FILES, |new| fill(new, content)).unwrap();
+        std::os::unix::fs::symlink("best", parent.path().join("twice")).unwrap();
+        for (link, expected) in [("best", "1"), ("best", "2"), ("best/", "3"), ("twice", "4")] {
+            let link = parent.path().join(link);
+            replace(&link, &FILES, |new| fill(new, expected)).unwrap();
+            assert_eq!(content(&real), expected);
         }
-        assert_eq!(content(&real), "2");
-        assert_eq!(names(parent.path()), ["best", "real"]);
+        assert_eq!(names(parent.path()), ["best", "real", "twice"]);
     }
 }

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::files::write_synced;
 use crate::model::Params;
 use safetensors::tensor::{Dtype, Metadata, TensorInfo};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub(super) fn write(
     let names = parts.iter().flat_map(|(prefix, params)| {
         params.iter().map(move |(spec, _)| (format!("{prefix}{}", spec.name), spec.shape.clone()))
     });
-    let written = header(metadata, Number::F32, names).and_then(|header| {
+    let written = header(&[metadata], Number::F32, names).and_then(|header| {
         write_synced(path, |file| {
             file.write_all(&header)?;
             let mut bytes = Vec::with_capacity(CHUNK);
@@ -50,7 +50,7 @@ pub(super) fn write(
 
 /// What stands before the numbers of a file of those tensors, all of one kind, one after the other.
 pub(crate) fn header(
-    metadata: (&str, String),
+    metadata: &[(&str, String)],
     number: Number,
     tensors: impl Iterator<Item = (String, Vec<usize>)>,
 ) -> io::Result<Vec<u8>> {
@@ -66,11 +66,19 @@ pub(crate) fn header(
         end += shape.iter().product::<usize>() * width;
         (name, TensorInfo { dtype, shape, data_offsets: (start, end) })
     };
-    // One pair, because the order of several would differ from run to run.
-    let metadata = HashMap::from([(metadata.0.to_owned(), metadata.1)]);
-    let header = Metadata::new(Some(metadata), tensors.map(row).collect())
-        .map_err(io::Error::other)
-        .and_then(|header| Ok(serde_json::to_string(&header)?))?;
+    let header = Metadata::new(None, tensors.map(row).collect()).map_err(io::Error::other)?;
+    let tensors = serde_json::to_string(&header)?;
+    // In a fixed order, which the library's own map of them has not.
+    let metadata: BTreeMap<_, _> = metadata.iter().map(|(key, text)| (key, text)).collect();
+    let metadata = serde_json::to_string(&metadata)?;
+    let rest = tensors.strip_prefix('{').filter(|rest| rest.len() > 1);
+    let header = format!(
+        "{{\"__metadata__\":{metadata}{}",
+        match rest {
+            Some(rest) => format!(",{rest}"),
+            None => "}".into(),
+        }
+    );
     // Blanks at its end bring the first tensor to a multiple of eight.
     // Bytes, not characters, which `format!` would count.
     let mut header = header.into_bytes();

@@ -5,10 +5,10 @@
 use super::token_file::{HEADER, Header, append_ids};
 use super::tokens::{Store, Tokens};
 use crate::error::{Error, Result};
+use crate::files::{put, sibling};
 use crate::tokenizer::{Encoder, Tokenizer, no_tokens};
-use std::fs::File;
 use std::io::{self, BufWriter, Seek, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tempfile::NamedTempFile;
 
 /// Tokens that are being written, to memory or to a file.
@@ -80,22 +80,4 @@ impl TokenWriter {
         };
         Ok((Tokens { store, width: width as usize, len: tokens as usize }, text_bytes))
     }
-}
-
-/// A temporary file beside `path`, removed unless it is [`put`] there.
-pub(super) fn sibling(path: &Path) -> Result<NamedTempFile> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    let mut builder = tempfile::Builder::new();
-    // A temporary file is private by default; this one is to become an ordinary file.
-    #[cfg(unix)]
-    builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-    builder.prefix(".tmp-").tempfile_in(folder).map_err(Error::io("write", path))
-}
-
-/// Moves a written file to its place, whole.
-pub(super) fn put(file: NamedTempFile, path: &Path) -> Result<File> {
-    file.as_file()
-        .sync_all()
-        .and_then(|()| file.persist(path).map_err(|error| error.error))
-        .map_err(Error::io("write", path))
 }

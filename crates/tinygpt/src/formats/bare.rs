@@ -3,17 +3,20 @@
 //! All but the number of heads and the activation, which change no shape: those stand in the
 //! metadata of a file that `tinygpt export` wrote, and are assumed of any other, with a notice.
 
-use super::{Export, Opened, hugging_face};
+use super::{Export, Opened, TokenizerFrom, hugging_face};
 use crate::checkpoint::stored::{HEAD, Weights};
 use crate::checkpoint::tensor_file::{self, TensorFile};
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// The metadata key under which a model's configuration stands.
 pub(super) const CONFIG: &str = "config";
+/// The one under which its tokenizer's `tokenizer.json` does.
+const TOKENIZER: &str = "tokenizer";
 /// The width of GPT-2's heads, of every size.
 const HEAD_SIZE: usize = 64;
 
@@ -41,7 +44,10 @@ pub(super) fn open(path: &Path) -> Result<Opened> {
         }
     };
     config.check().map_err(|error| error.in_checkpoint(path))?;
-    let tokenizer = super::assumed_tokenizer(&config, &mut notices);
+    let tokenizer = match metadata.get(TOKENIZER).map(|json| Tokenizer::from_json(json)) {
+        Some(read) => TokenizerFrom::Made(read.map_err(|error| error.in_checkpoint(path))?),
+        None => super::assumed_tokenizer(&config, &mut notices),
+    };
     Ok(Opened { config, weights, tokenizer, notices, training: None })
 }
 
@@ -102,12 +108,14 @@ fn from_shapes(
     })
 }
 
-/// Writes the model, with its configuration in the metadata.
+/// Writes the model, with its configuration and its tokenizer in the metadata.
 pub(super) fn write(export: &Export, file: &mut File) -> io::Result<()> {
     let rows = export.rows(false);
     let config = serde_json::to_string(export.config).expect("numbers, booleans and names");
     let shapes = rows.iter().map(|row| (row.name.clone(), row.shape.clone()));
-    file.write_all(&tensor_file::header((CONFIG, config), export.kept.number(), shapes)?)?;
+    let mut metadata = vec![(CONFIG, config)];
+    metadata.extend(export.tokenizer.map(|tokenizer| (TOKENIZER, tokenizer.to_json())));
+    file.write_all(&tensor_file::header(&metadata, export.kept.number(), shapes)?)?;
     let mut file = BufWriter::new(file);
     rows.iter().try_for_each(|row| export.kept.write(&mut file, &row.values))?;
     file.flush()

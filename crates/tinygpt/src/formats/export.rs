@@ -80,6 +80,7 @@ impl<'a> Export<'a> {
         if to.is_dir() {
             return Err(Error::checkpoint(to, "is a folder; expected the name of a file"));
         }
+        files::place(to)?;
         if !force && fs::symlink_metadata(to).is_ok() {
             return Err(taken(to));
         }
@@ -94,8 +95,15 @@ impl<'a> Export<'a> {
         names: &[&str],
         fill: impl FnOnce(&Path) -> Result<()>,
     ) -> Result<u64> {
-        if to.is_file() {
-            return Err(Error::checkpoint(to, "is a file; expected the name of a folder"));
+        if to.exists() && !to.is_dir() {
+            let what = if to.is_file() { "a file" } else { "no folder" };
+            let problem = format!("is {what}; expected the name of a folder");
+            return Err(Error::checkpoint(to, problem));
+        }
+        // Taken away under a shell, the folder that it is in would be one without a name.
+        if to.canonicalize().is_ok_and(|to| std::env::current_dir().is_ok_and(|here| here == to)) {
+            return Err(Error::checkpoint(to, "is the current folder, which cannot be replaced")
+                .with_hint("name another, or run this from elsewhere"));
         }
         let is_empty = fs::read_dir(to).map_or(true, |mut entries| entries.next().is_none());
         if !force && !is_empty {

@@ -241,7 +241,7 @@ pub(super) fn write(export: &Export, new: &Path) -> Result<()> {
         (row.name.clone(), shape)
     });
     let model = new.join(MODEL);
-    tensor_file::header(("format", "pt".into()), export.kept.number(), shapes)
+    tensor_file::header(&[("format", "pt".into())], export.kept.number(), shapes)
         .and_then(|header| {
             files::write_synced(&model, |file| {
                 file.write_all(&header)?;

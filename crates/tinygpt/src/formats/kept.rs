@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::model::Params;
 use half::f16;
 use std::io::{self, Write};
-use tinygpt_kernels::narrow::{to_bf16, to_int8};
+use tinygpt_kernels::narrow::{from_bf16, to_bf16, to_int8};
 
 /// What the weights of an exported model are kept in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,20 +113,32 @@ impl Kept {
         Ok(())
     }
 
-    /// Whether every weight has a value in it.
+    /// Whether every weight is a number, and has a value in it.
     ///
     /// # Errors
-    /// [`Error::Config`] names the first weight that is too large for f16.
+    /// [`Error::Data`] names the first weight that is not finite, [`Error::Config`] the first that
+    /// is too large for what it would be kept in.
     pub(super) fn check(self, params: &Params) -> Result<()> {
-        if self != Self::F16 {
-            return Ok(());
-        }
+        let holds = |x: f32, is_matrix: bool| match self {
+            Self::F16 => f16::from_f32(x).is_finite(),
+            Self::Bf16 => from_bf16(to_bf16(x)).is_finite(),
+            // The scale of a block overflows; vectors stay in f32.
+            Self::Q8 if is_matrix => f16::from_f32(x / 127.0).is_finite(),
+            Self::F32 | Self::Q8 => true,
+        };
         for (spec, values) in params.iter() {
-            let overflows = |x: &&f32| x.is_finite() && !f16::from_f32(**x).is_finite();
-            if let Some(value) = values.iter().find(overflows) {
-                let expected = format!("{} has {value}; f16 ends at 65504", spec.name);
-                return Err(Error::config("dtype", "f16", expected)
-                    .with_hint("bf16 is as small and as large as f32"));
+            if let Some(value) = values.iter().find(|x| !x.is_finite()) {
+                let problem = format!("{} has {value}; nothing was written", spec.name);
+                return Err(Error::data("the model", problem)
+                    .with_hint("its training diverged: export an earlier checkpoint"));
+            }
+            let is_matrix = spec.shape.len() == 2;
+            if let Some(value) = values.iter().find(|&&x| !holds(x, is_matrix)) {
+                let expected = format!("{} has {value}, too large for it", spec.name);
+                return Err(Error::config("dtype", self.name(), expected).with_hint(match self {
+                    Self::F16 => "bf16 is as small and as large as f32",
+                    _ => "f32 keeps it as it is",
+                }));
             }
         }
         Ok(())

@@ -8,8 +8,8 @@
 //! |---|---|---|---|
 //! | `tinygpt` | `config.json` | `model.safetensors` | `tokenizer.json` |
 //! | `hf` | `config.json` of a gpt2 | `model.safetensors`, in one file or several | `tokenizer.json` |
-//! | `safetensors` | its header | shapes and metadata tell | none |
-//! | `nanogpt` | a zip archive with a pickle | `ckpt.pt`, the optimizer too | `meta.pkl` |
+//! | `safetensors` | its header | shapes and metadata tell | in its metadata, if we wrote it |
+//! | `nanogpt` | a zip archive with a pickle | `ckpt.pt`, the optimizer too | `tokenizer.json`, `meta.pkl` |
 //! | `gguf` | its first bytes | one file | in it |
 //!
 //! **Readers trust nothing**: no length allocates before it is compared with the file's size, no
@@ -216,10 +216,16 @@ impl Model {
     /// Reads its weights.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] names tensors that are missing, unexpected or of another shape.
+    /// [`Error::Checkpoint`] names tensors that are missing, unexpected or of another shape, or the
+    /// part of an archive whose checksum is another.
     pub fn read(&self) -> Result<Params> {
         match &self.foreign {
-            Some(foreign) => foreign.weights.params(&self.config),
+            Some(foreign) => {
+                if self.format == Format::NanoGpt {
+                    nanogpt::check_sums(&self.path)?;
+                }
+                foreign.weights.params(&self.config)
+            }
             None => Ok(Checkpoint::load(&self.path)?.params),
         }
     }

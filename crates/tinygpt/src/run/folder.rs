@@ -33,8 +33,6 @@ const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const PROFILE: &str = "profile.json";
 const DATA: &str = "data";
-/// The metrics of a run that was killed while it was made.
-const BEGUN: &str = "metrics.jsonl.tmp";
 /// What data/ can hold.
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
 
@@ -111,9 +109,9 @@ impl Run {
         let taken = match fs::read_dir(folder) {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             // What a start that was killed at once leaves is no reason to refuse the folder.
-            entries => entries
-                .map_err(Error::io("read", folder))?
-                .any(|entry| entry.map_or(true, |entry| entry.file_name() != BEGUN)),
+            entries => entries.map_err(Error::io("read", folder))?.any(|entry| {
+                entry.map_or(true, |entry| !files::is_left_of(METRICS, &entry.file_name()))
+            }),
         };
         match (is_run(folder), overwrite) {
             (true, false) => {

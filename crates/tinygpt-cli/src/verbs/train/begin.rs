@@ -138,9 +138,13 @@ pub fn anew(
     let mut weights =
         model.map(|model| Weights::load(&model, &mut settings, goes_on)).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
+    let known = vocabulary.is_some();
     let options = DataOptions { vocabulary, ..data_options(&settings) };
     let beside = if named { out_dir.parent() } else { Some(runs) };
     let (data, room) = read(&settings.text, &options, beside, signals)?;
+    if goes_on && !known {
+        refuse_guess(&settings, &data)?;
+    }
     settings.settle_vocab_size(data.tokenizer.vocab_size())?;
     if let Some(weights) = &mut weights {
         weights.crop(&mut settings, &data);
@@ -182,6 +186,22 @@ pub fn anew(
         None => Trainer::new(gpt, data, train)?,
     };
     Ok(Begun { run, settings, trainer })
+}
+
+/// A training that goes on must mean the same by its tokens: a text that has as many characters as
+/// the model tokens is taken for the one it was trained on, any other is not.
+fn refuse_guess(settings: &Settings, data: &Dataset) -> Result<(), Failure> {
+    let named = matches!(settings.origins["tokenizer"], Origin::CommandLine | Origin::File(_));
+    let (found, expected) = (data.tokenizer.vocab_size(), settings.model.vocab_size);
+    if named || found == expected {
+        return Ok(());
+    }
+    let problem = format!(
+        "nothing says what the model's {expected} tokens mean, and the text has {found} characters"
+    );
+    Err(Failure::usage(problem).with_hint(
+        "put the data set's meta.pkl beside the checkpoint, or name the tokenizer (--tokenizer)",
+    ))
 }
 
 /// Where nanoGPT's trainer stopped, for ours to go on from.

@@ -66,7 +66,7 @@ fn a_config_that_is_not_ours_or_not_whole_is_refused_by_key() {
     let whole = fs::read_to_string(folder.join(CONFIG)).unwrap();
     for (from, to, part) in [
         ("\"tinygpt\"", "\"gpt2\"", "Hugging Face"),
-        ("\"tinygpt\"", "\"llama\"", "expected \"tinygpt\""),
+        ("\"tinygpt\"", "\"llama\"", "expected \"gpt2\""),
         ("\"format_version\": 1", "\"format_version\": 2", "format_version is 2"),
         ("\"activation\": \"gelu\"", "\"dropout\": 0", "has no activation"),
         ("\"activation\": \"gelu\"", "\"activation\": \"relu\"", "relu"),

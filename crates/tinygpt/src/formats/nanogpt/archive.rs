@@ -2,10 +2,11 @@
 
 use crate::checkpoint::stored::{Number, Stored};
 use crate::error::{Error, Result};
+use crate::files;
 use crate::formats::pickle::{self, Pickle, Value};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use zip::{CompressionMethod, ZipArchive};
 
@@ -103,4 +104,28 @@ impl Archive {
         let start = start.saturating_add(offset);
         Ok(Stored { file: 0, start, number, shape: tensor.shape.clone(), transposed: false })
     }
+}
+
+/// Reads the whole archive at `path` and compares the checksum of each part.
+///
+/// # Errors
+/// [`Error::Checkpoint`] names the part that is not what was written.
+pub(in crate::formats) fn check_sums(path: &Path) -> Result<()> {
+    let file = files::open(path).map_err(|error| error.in_checkpoint(path))?;
+    let damaged =
+        |what: String| Error::checkpoint(path, what).with_hint("copy or download it again");
+    let mut zip = ZipArchive::new(io::BufReader::new(file))
+        .map_err(|error| damaged(format!("is a damaged zip archive: {error}")))?;
+    for i in 0..zip.len() {
+        let mut part = zip
+            .by_index(i)
+            .map_err(|error| damaged(format!("is a damaged zip archive: {error}")))?;
+        // PyTorch can be told to write none.
+        if part.crc32() == 0 {
+            continue;
+        }
+        let read = io::copy(&mut part, &mut io::sink());
+        read.map_err(|error| damaged(format!("part {i} of its archive is damaged: {error}")))?;
+    }
+    Ok(())
 }

@@ -19,6 +19,7 @@ mod data;
 mod read;
 mod write;
 
+pub(super) use archive::check_sums;
 pub use data::{Prepared, adopt, prepare};
 #[cfg(test)]
 pub(super) use meta::read as read_meta;
@@ -30,8 +31,10 @@ use crate::model::tensors::Spec;
 
 pub(super) const CHECKPOINT: &str = "ckpt.pt";
 const META: &str = "meta.pkl";
+/// nanoGPT does not look at it; the tokens of a model whose `meta.pkl` could not say them.
+const TOKENIZER: &str = "tokenizer.json";
 /// All that an export's folder holds, nanoGPT's `out_dir`.
-pub(super) const FILES: [&str; 2] = [CHECKPOINT, META];
+pub(super) const FILES: [&str; 3] = [CHECKPOINT, META, TOKENIZER];
 /// What nanoGPT calls the best loss where there is none yet.
 const NO_LOSS: f64 = 1e9;
 

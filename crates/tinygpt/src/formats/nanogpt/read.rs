@@ -1,7 +1,7 @@
 //! Reads a checkpoint: the model, what was told to its trainer, and where its optimizer is.
 
 use super::archive::Archive;
-use super::{META, NO_LOSS, meta, optimizers_order};
+use super::{META, NO_LOSS, TOKENIZER, meta, optimizers_order};
 use crate::checkpoint::stored::{HEAD, Weights};
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
@@ -155,8 +155,8 @@ fn moments(archive: &Archive, path: &Path, config: &GptConfig) -> Result<Option<
     Ok(Some(weights))
 }
 
-/// The characters of the data set's `meta.pkl`, which lies beside the checkpoint or where nanoGPT's
-/// scripts put it: `data/NAME/` next to the checkpoint's folder.
+/// That of a `tokenizer.json` beside the checkpoint, or the characters of the data set's `meta.pkl`, which
+/// lies there too or where nanoGPT's scripts put it: `data/NAME/` next to the checkpoint's folder.
 fn tokenizer(
     path: &Path,
     config: &GptConfig,
@@ -164,6 +164,10 @@ fn tokenizer(
     notices: &mut Vec<String>,
 ) -> Result<TokenizerFrom> {
     let folder = path.parent().unwrap_or(Path::new(""));
+    let ours = folder.join(TOKENIZER);
+    if ours.is_file() {
+        return Ok(TokenizerFrom::File(ours));
+    }
     let mut places = vec![folder.join(META)];
     let dataset = settings.iter().find(|(key, _)| key == "dataset").map(|(_, name)| name);
     // A name, and no path that leads elsewhere.

@@ -1,6 +1,6 @@
-//! Writes a checkpoint, and for a model of characters the `meta.pkl` of its data set.
+//! Writes a checkpoint, and what its tokens mean: `meta.pkl` for characters, or `tokenizer.json`.
 
-use super::{CHECKPOINT, META, NO_LOSS, meta, optimizers_order};
+use super::{CHECKPOINT, META, NO_LOSS, TOKENIZER, meta, optimizers_order};
 use crate::checkpoint::stored::HEAD;
 use crate::config::{GptConfig, TrainConfig};
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ use crate::formats::{Export, Kept};
 use crate::model::tensors::Spec;
 use crate::tokenizer::Tokenizer;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipWriter};
@@ -22,14 +22,55 @@ const DATASET: &str = "tinygpt";
 /// PyTorch's own start of a tensor's bytes: a multiple of this.
 const ALIGNMENT: u16 = 64;
 
-/// Writes `ckpt.pt` into the folder `new`, and for a model of characters `meta.pkl`.
+/// Writes `ckpt.pt` into the folder `new`, with `meta.pkl` for a model of characters and
+/// `tokenizer.json` for any other.
 pub(in crate::formats) fn write_folder(export: &Export, new: &Path) -> Result<()> {
     let path = new.join(CHECKPOINT);
     files::write_synced(&path, |file| write(export, file)).map_err(Error::io("write", &path))?;
-    let Some(Tokenizer::Char(chars)) = export.tokenizer else { return Ok(()) };
-    let path = new.join(META);
-    files::write_synced(&path, |file| file.write_all(&meta::pickled(chars)))
-        .map_err(Error::io("write", &path))
+    let (name, bytes) = match export.tokenizer {
+        None => return Ok(()),
+        Some(Tokenizer::Char(chars)) => (META, meta::pickled(chars)),
+        Some(other) => (TOKENIZER, other.to_json().into_bytes()),
+    };
+    let path = new.join(name);
+    files::write_synced(&path, |file| file.write_all(&bytes)).map_err(Error::io("write", &path))
+}
+
+/// A file whose first failure is the only one: a `ZipWriter` that is dropped then tries to finish
+/// its archive, and would print what fails.
+struct FailsOnce<'a> {
+    file: &'a mut File,
+    /// Where the file would end, once it failed.
+    failed: Option<u64>,
+}
+
+impl Write for FailsOnce<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(at) = &mut self.failed {
+            *at += bytes.len() as u64;
+            return Ok(bytes.len());
+        }
+        let written = self.file.write(bytes);
+        if written.is_err() {
+            self.failed = Some(self.file.stream_position().unwrap_or(0) + bytes.len() as u64);
+        }
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for FailsOnce<'_> {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let Some(at) = &mut self.failed else { return self.file.seek(to) };
+        *at = match to {
+            SeekFrom::Start(to) => to,
+            SeekFrom::Current(by) | SeekFrom::End(by) => at.saturating_add_signed(by),
+        };
+        Ok(*at)
+    }
 }
 
 /// Writes the checkpoint.
@@ -37,7 +78,7 @@ pub(in crate::formats) fn write(export: &Export, file: &mut File) -> io::Result<
     let rows = export.rows(false);
     let moments = export.state.map(|state| [state.exp_avg, state.exp_avg_sq]);
     let order = optimizers_order(export.params.table());
-    let mut zip = ZipWriter::new(BufWriter::new(file));
+    let mut zip = ZipWriter::new(BufWriter::new(FailsOnce { file, failed: None }));
     let options = |bytes: usize| {
         SimpleFileOptions::default()
             .compression_method(CompressionMethod::Stored)

@@ -41,6 +41,22 @@ fn exported(config: &GptConfig, to: &Path, tokenizer: Option<&Tokenizer>) {
 }
 
 #[test]
+fn a_flipped_bit_anywhere_in_a_checkpoint_is_noticed() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.pt");
+    let config = tiny(Format::NanoGpt);
+    exported(&config, &path, None);
+    let whole = fs::read(&path).unwrap();
+    let needle = params(&config, 1).iter().next().unwrap().1[1].to_le_bytes();
+    let at = whole.windows(4).position(|bytes| bytes == needle).unwrap();
+    let mut damaged = whole.clone();
+    damaged[at] ^= 1;
+    fs::write(&path, damaged).unwrap();
+    let error = message(&path);
+    assert!(error.contains("of its archive is damaged"), "{error}");
+}
+
+#[test]
 fn a_checkpoint_of_nanogpts_comes_back_with_its_optimizer_and_its_characters() {
     let parent = tempfile::tempdir().unwrap();
     for bias in [true, false] {

@@ -98,7 +98,27 @@ fn a_weight_that_f16_cannot_hold_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn tokenizers_of_bytes_travel_in_a_gguf_with_padding_for_a_larger_vocabulary() {
+fn a_weight_that_is_no_number_or_too_large_is_refused_in_every_kind() {
+    let parent = tempfile::tempdir().unwrap();
+    for (kept, value, said) in [
+        (Kept::F32, f32::NAN, "wte.weight has NaN"),
+        (Kept::Q8, f32::INFINITY, "wte.weight has inf"),
+        (Kept::F16, 70000.0, "too large"),
+        (Kept::Bf16, f32::MAX, "too large"),
+        (Kept::Q8, 1e7, "too large"),
+    ] {
+        let config = GptConfig { n_embd: 64, n_head: 2, ..tiny(Format::Gguf) };
+        let (mut whole, to) = (params(&config, 1), parent.path().join("out"));
+        let spec = whole.table().wte.clone();
+        whole.get_mut(&spec)[1] = value;
+        let with = Export { kept, ..export(&config, &whole) };
+        let error = with.write(Format::Gguf, &to, false).unwrap_err().to_string();
+        assert!(error.contains(said) && !to.exists(), "{kept:?}: {error}");
+    }
+}
+
+#[test]
+fn tokenizers_travel_in_every_format_with_padding_for_a_larger_vocabulary() {
     let parent = tempfile::tempdir().unwrap();
     let text = "the cat and the hat and the bat: that is that\n".repeat(20);
     let kind = crate::tokenizer::TokenizerKind::Bpe(280);
@@ -112,13 +132,13 @@ fn tokenizers_of_bytes_travel_in_a_gguf_with_padding_for_a_larger_vocabulary() {
         let model = Model::open(&to).unwrap();
         assert_eq!(model.tokenizer().unwrap().unwrap(), tokenizer);
         assert_eq!(model.config.vocab_size, config.vocab_size);
-        for format in [Format::HuggingFace, Format::NanoGpt] {
+        for format in [Format::HuggingFace, Format::NanoGpt, Format::Safetensors] {
             let to = parent.path().join(format!("{format:?}-{i}"));
             let config = GptConfig { activation: Activation::Gelu, ..config.clone() };
             let with = Export { tokenizer: Some(&tokenizer), ..export(&config, &whole) };
             with.write(format, &to, false).unwrap();
             let read = Model::open(&to).unwrap().tokenizer().unwrap();
-            assert_eq!(read.is_some_and(|read| read == tokenizer), format == Format::HuggingFace);
+            assert_eq!(read.unwrap(), tokenizer, "{format:?}");
         }
     }
 }
