@@ -141,7 +141,7 @@ fn a_training_of_nanogpts_goes_on_from_its_step_with_its_recipe() {
     assert!(config.contains("learning_rate = 0.004 "), "{config}");
     // Without its characters those of another text are no substitute.
     std::fs::copy(place.path("out/ckpt.pt"), place.path("alone.pt")).unwrap();
-    place.write("other.txt", &"abc ".repeat(200));
+    place.write("other.txt", "abc ".repeat(200));
     let guess = ["train", "other.txt", "--resume", "alone.pt", "--max-iters", "5"];
     let message = place.fails_noting(2, &guess);
     assert!(message.contains("nothing says what the model's"), "{message}");
