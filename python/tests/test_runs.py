@@ -87,6 +87,51 @@ def test_a_run_goes_on_where_it_stopped_bit_for_bit():
         tiny_gpt.train(resume="cut", n_layer=2)
 
 
+def test_a_training_prints_its_losses_unless_it_is_heard_or_told_to_be_quiet(capsys):
+    metrics = tiny_gpt.train(SMALL, seed=None, n_layer=None)
+    said = capsys.readouterr().out
+    assert f"run: {metrics.folder}\n" in said
+    assert [line.split(":")[0] for line in said.splitlines() if line.startswith("step")] == [
+        "step 0",
+        "step 3",
+        "step 6",
+    ]
+    tiny_gpt.train(SMALL, verbose=False)
+    tiny_gpt.train(SMALL, on_event=lambda event: None)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_resumed_run_says_what_changed_and_that_it_is_done():
+    tiny_gpt.train(SMALL, out_dir="run", verbose=False)
+    events = []
+    tiny_gpt.train(resume="run", max_iters=7, learning_rate=0.01, on_event=events.append)
+    said = [event["text"] for event in events if event["event"] == "warning"]
+    assert "changed: max_iters 6 -> 7" in said
+    events.clear()
+    tiny_gpt.train(resume="run", on_event=events.append)
+    kinds = [event["event"] for event in events]
+    assert kinds == ["start", "warning"] and "raise it with max_iters=14" in events[1]["text"]
+    with pytest.raises(ValueError, match="resume= goes on with it, another out_dir= keeps it"):
+        tiny_gpt.train(SMALL, out_dir="run")
+
+
+def test_a_start_that_fails_removes_only_what_it_made():
+    Path("short.txt").write_text("too short", "utf-8")
+    Path("empty").mkdir()
+    for folder, left in (("empty", True), ("new", False)):
+        with pytest.raises(ValueError, match="block_size"):
+            tiny_gpt.train("short.txt", out_dir=folder)
+        assert Path(folder).is_dir() == left
+    assert not list(Path("empty").iterdir())
+    Path("empty/mine.txt").write_text("mine", "utf-8")
+    with pytest.raises(ValueError, match="choose a new folder with out_dir$"):
+        tiny_gpt.train(SMALL, out_dir="empty")
+    with pytest.raises(ValueError, match="weights that are there already"):
+        tiny_gpt.train(preset="finetune")
+    with pytest.raises(ValueError, match="argument: unknown key"):
+        tiny_gpt.train(learning_rte=1)
+
+
 def test_a_listener_that_raises_and_ctrl_c_save_first():
     def listen(event):
         if event["event"] == "step" and event["iter"] == 4:

@@ -35,11 +35,12 @@ class Metrics(list[dict[str, Any]]):
 
 
 def train(
-    source: str | os.PathLike | Sequence[str | os.PathLike] | Mapping[str, Any] | None = None,
+    text: str | os.PathLike | Sequence[str | os.PathLike] | Mapping[str, Any] | None = None,
     *,
     preset: str | None = None,
     resume: str | os.PathLike | None = None,
     on_event: Callable[[dict[str, Any]], Any] | None = None,
+    verbose: bool = True,
     **settings: Any,
 ) -> Metrics:
     """Trains a model from scratch, or goes on with a run, and keeps it in a folder.
@@ -48,34 +49,50 @@ def train(
     of `on_event`, save first.
 
     Args:
-        source: a text file, several, a folder of them; a config file (.toml); a dict of settings;
+        text: a text file, several, a folder of them; a config file (.toml); a dict of settings;
             or None for Tiny Shakespeare.
         preset: "quick" (the default), "shakespeare-char", "gpt2".
         resume: the folder of a run to go on with; settings may change, not the model and its text.
         on_event: called with a dict as it goes. Its "event" is "step" or "evaluation", with the
             keys of a line of metrics; "start", with the "folder"; "sample" or "warning", with a
             "text".
-        **settings: over those of the preset and of `source`.
+        verbose: without `on_event`, print where the run is, its losses, and what is unusual.
+        **settings: over those of the preset and of `text`; those that are None are left out.
 
     Returns:
         The run's metrics, a list of dicts with its `folder`.
     """
-    text, file = [], None
-    if isinstance(source, Mapping):
-        settings = {**source, **settings}
-    elif isinstance(source, (str, os.PathLike)):
-        path = os.fspath(source)
-        text, file = ([], path) if path.endswith(".toml") else ([path], None)
-    elif source is not None:
-        text = [os.fspath(path) for path in source]
+    files, config = [], None
+    if isinstance(text, Mapping):
+        settings = {**text, **settings}
+    elif isinstance(text, (str, os.PathLike)):
+        path = os.fspath(text)
+        files, config = ([], path) if path.endswith(".toml") else ([path], None)
+    elif text is not None:
+        files = [os.fspath(path) for path in text]
+    if on_event is None and verbose:
+        on_event = show
 
     def hear(event: str) -> None:
         if on_event is not None:
             on_event(json.loads(event))
 
-    typed = [(key, as_typed(value)) for key, value in settings.items()]
+    typed = [(key, as_typed(value)) for key, value in settings.items() if value is not None]
     resume = None if resume is None else os.fspath(resume)
-    return Metrics(Path(_engine.train(text, preset, file, typed, resume, hear)))
+    return Metrics(Path(_engine.train(files, preset, config, typed, resume, hear)))
+
+
+def show(event: dict[str, Any]) -> None:
+    """Prints what a reader of nanoGPT's output looks for; nothing of single steps."""
+    match event["event"]:
+        case "start":
+            print(f"run: {event['folder']}")
+        case "evaluation":
+            val = event.get("val/loss")
+            told = "" if val is None else f", val loss {val:.4f}"
+            print(f"step {event['iter']}: train loss {event['train/loss']:.4f}{told}", flush=True)
+        case "warning":
+            print(f"note: {event['text']}")
 
 
 def as_typed(value: Any) -> str:

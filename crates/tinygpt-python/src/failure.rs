@@ -7,7 +7,7 @@ use tinygpt::Error;
 /// The exception that Python's own libraries would raise for it; the hint is its second line.
 pub fn exception(error: Error) -> PyErr {
     let text = match error.hint() {
-        Some(hint) => format!("{error}\nhint: {hint}"),
+        Some(hint) => format!("{error}\nhint: {}", in_python(hint)),
         None => error.to_string(),
     };
     match error {
@@ -21,4 +21,17 @@ pub fn exception(error: Error) -> PyErr {
         },
         _ => PyValueError::new_err(text),
     }
+}
+
+/// A hint with the arguments of a call in place of flags: `--out-dir` is `out_dir`. What is to be
+/// typed in a shell stays.
+fn in_python(hint: &str) -> String {
+    if hint.contains("tinygpt ") {
+        return hint.into();
+    }
+    let words = hint.split(' ').map(|word| match word.strip_prefix("--") {
+        Some(flag) => flag.replace('-', "_"),
+        None => word.into(),
+    });
+    words.collect::<Vec<_>>().join(" ")
 }

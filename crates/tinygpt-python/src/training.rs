@@ -6,13 +6,13 @@ use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
 use pyo3::prelude::*;
 use serde_json::json;
 use std::cell::RefCell;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tinygpt::checkpoint::{TrainState, check_finite};
 use tinygpt::files::write_whole;
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
+use tinygpt::run::layers::Origin;
 use tinygpt::run::settings::diff;
 use tinygpt::run::{self, Ending, Event, data_options, dataset, folder::RUNS};
 use tinygpt::{Checkpoint, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
@@ -23,6 +23,8 @@ struct Begun {
     run: Run,
     trainer: Trainer,
     sample_tokens: usize,
+    /// What the user should know of how it starts.
+    notes: Vec<String>,
 }
 
 /// Trains a new run, or goes on with `resume`. Each event goes to `on_event` as JSON. Returns the
@@ -46,6 +48,18 @@ pub fn train(
         };
         let folder = begun.run.folder().to_owned();
         tell(&on_event, json!({ "event": "start", "folder": folder }).to_string())?;
+        for note in &begun.notes {
+            tell(&on_event, json!({ "event": "warning", "text": note }).to_string())?;
+        }
+        let progress = begun.trainer.progress();
+        let (step, all) = (progress.step, begun.trainer.config().max_iters);
+        // One that was stopped in its last evaluation has only that to do.
+        if step >= all && progress.last_eval == Some(step) {
+            let longer = format!("raise it with max_iters={}", 2 * step.max(1));
+            let done = format!("already at {step} of {all} steps (max_iters); {longer}");
+            tell(&on_event, json!({ "event": "warning", "text": done }).to_string())?;
+            return Ok(folder);
+        }
         let failed = RefCell::new(None);
         let keep = |result: PyResult<()>| {
             if let Err(error) = result {
@@ -61,7 +75,7 @@ pub fn train(
                 keep(tell(&on_event, json));
             }
         };
-        let Begun { run, trainer, sample_tokens } = &mut begun;
+        let Begun { run, trainer, sample_tokens, .. } = &mut begun;
         let ending = run::train(run, trainer, *sample_tokens, &stop, &mut hear);
         match (failed.take(), ending.map_err(exception)?) {
             (Some(error), _) => Err(error),
@@ -90,25 +104,36 @@ fn as_json(event: &Event) -> Option<String> {
     Some(format!("{{\"event\":\"{kind}\",{}", &json[1..]))
 }
 
-/// A new run: its folder is made when its settings are known to work, and removed again when its
-/// text is not.
+/// A new run: its folder is made when its settings are known to work, and what is made is removed
+/// again when its text is not.
 fn anew(layers: &Layers) -> PyResult<Begun> {
     let mut settings = Settings::resolve(layers).map_err(exception)?;
+    settings.check_from_scratch().map_err(exception)?;
     settings.settle_dtype(Isa::best());
+    for origin in settings.origins.values_mut() {
+        if *origin == Origin::CommandLine {
+            *origin = Origin::Argument;
+        }
+    }
     let out_dir = Path::new(&settings.run.out_dir);
-    let run = match out_dir.as_os_str().is_empty() {
-        true => Run::create(Path::new(RUNS), &settings.preset),
-        false => Run::create_at(out_dir, false),
+    let (named, made) = (!out_dir.as_os_str().is_empty(), !out_dir.exists());
+    if named && Run::open(Path::new(""), Some(out_dir)).is_ok() {
+        let problem = format!("{}: there is a run already", out_dir.display());
+        let hint = "resume= goes on with it, another out_dir= keeps it";
+        return Err(PyValueError::new_err(format!("{problem}\nhint: {hint}")));
+    }
+    let run = match named {
+        false => Run::create(Path::new(RUNS), &settings.preset),
+        true => Run::create_at(out_dir, false),
     }
     .map_err(exception)?;
-    let trainer = first_trainer(&run, &mut settings).inspect_err(|_| {
-        // Nothing in it is anybody's yet.
-        let _ = fs::remove_dir_all(run.folder());
-    })?;
+    let trainer =
+        first_trainer(&run, &mut settings).inspect_err(|_| run.take_back(!named || made))?;
     if !settings.train.eval_only {
         run.call_latest(Path::new(RUNS));
     }
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens })
+    let notes = trainer.data().notices.clone();
+    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
 }
 
 fn first_trainer(run: &Run, settings: &mut Settings) -> PyResult<Trainer> {
@@ -140,6 +165,7 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
     let written = Settings::resolve(&written).map_err(exception)?;
     let mut settings = Settings::resolve(&changed).map_err(exception)?;
     settings.settle_dtype(Isa::best());
+    let mut notes = Vec::new();
     for change in diff(&written, &settings) {
         let fixed = matches!(change.key.group, Group::Model | Group::Data);
         if fixed || matches!(change.key.name, "seed" | "out_dir") {
@@ -150,6 +176,7 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
             );
             return Err(PyValueError::new_err(problem));
         }
+        notes.push(format!("changed: {} {} -> {}", change.key.name, change.old, change.new));
     }
     let loaded = Checkpoint::load(&newest).map_err(exception)?;
     check_finite(&loaded.params, &newest).map_err(exception)?;
@@ -159,7 +186,7 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
     let gpt = Gpt::with_params(model, loaded.params, cpu(&settings)).map_err(exception)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone()).map_err(exception)?;
     write_whole(&run.config(), settings.to_toml()).map_err(exception)?;
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens })
+    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
 }
 
 fn cpu(settings: &Settings) -> Cpu {

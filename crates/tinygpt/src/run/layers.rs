@@ -27,6 +27,8 @@ pub enum Origin {
     File(PathBuf),
     /// A flag.
     CommandLine,
+    /// An argument of the Python module's `train`.
+    Argument,
     /// It goes with another key.
     Follows(&'static str),
     /// The tokenizer decided.
@@ -46,6 +48,7 @@ impl fmt::Display for Origin {
             Origin::Preset(name) => write!(f, "{PRESET}{name}"),
             Origin::File(path) => write!(f, "{}", path.display()),
             Origin::CommandLine => write!(f, "command line"),
+            Origin::Argument => write!(f, "argument"),
             Origin::Follows(key) => write!(f, "follows {key}"),
             Origin::Tokenizer => write!(f, "{FROM_TOKENIZER}"),
             Origin::Processor => write!(f, "{FOR_PROCESSOR}"),
