@@ -3,7 +3,6 @@
 use super::{Bpe, LONGEST_FILE, Tokenizer};
 use crate::error::{Error, Result};
 use crate::files;
-use crate::run::folder::RUNS;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -93,16 +92,13 @@ impl TryFrom<String> for TokenizerKind {
                 format!("must be bpe:SIZE with {least} to {most} tokens, the 256 bytes among them")
             });
         }
+        let path = PathBuf::from(&text);
         let is_path = text.ends_with(".json") || text.contains(['/', '\\']);
-        let mut places = [PathBuf::from(&text), Path::new(RUNS).join(&text)].into_iter();
-        let place = match is_path {
-            true => places.next(),
-            false => places.find(|place| !text.is_empty() && place.exists()),
-        };
-        // A run's config.toml says the same wherever it is read from.
-        place
-            .map(|path| TokenizerKind::File(std::path::absolute(&path).unwrap_or(path)))
-            .ok_or_else(|| format!("must be {}", Self::FORMS))
+        if is_path || (!text.is_empty() && path.exists()) {
+            // A run's config.toml says the same wherever it is read from.
+            return Ok(TokenizerKind::File(std::path::absolute(&path).unwrap_or(path)));
+        }
+        Err(format!("must be {}", Self::FORMS))
     }
 }
 
@@ -138,6 +134,10 @@ mod tests {
         assert!(matches!(&file, TokenizerKind::File(path) if path.is_absolute()));
         assert_eq!(read(&file.to_string()).unwrap(), file);
         assert_eq!(read("bpe:4_096").unwrap(), TokenizerKind::Bpe(4096));
+        assert!(
+            matches!(read("src").unwrap(), TokenizerKind::File(_)),
+            "what is there by that name"
+        );
         for wrong in ["bpe:256", "bpe:", "bpe:-1", "bpe:1e9", "bpe:99999999"] {
             assert!(read(wrong).unwrap_err().contains("257 to 1048576"), "{wrong}");
         }
