@@ -235,6 +235,20 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     path.with_file_name(name)
 }
 
+/// What killed [`write_whole`]s of those files left in `folder`.
+fn left_of(folder: &Path, names: &[&str]) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| names.iter().any(|name| is_left_of(name, &entry.file_name())))
+        .map(|entry| entry.path())
+}
+
+/// Removes what killed [`write_whole`]s of those files left in `folder`, where nobody writes them
+/// now. What cannot be removed stays: it is in nobody's way.
+pub(crate) fn remove_left(folder: &Path, names: &[&str]) {
+    left_of(folder, names).for_each(|path| _ = fs::remove_file(path));
+}
+
 /// Removes those files from `folder`, with what a killed [`write_whole`] left of them, and the
 /// folder if it is empty then. A folder that is not there is fine.
 pub(crate) fn remove_only(folder: &Path, names: &[&str]) -> Result<()> {
@@ -242,11 +256,7 @@ pub(crate) fn remove_only(folder: &Path, names: &[&str]) -> Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,
     };
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let left = entries
-        .filter(|entry| names.iter().any(|name| is_left_of(name, &entry.file_name())))
-        .map(|entry| entry.path());
-    for path in left.chain(names.iter().map(|name| folder.join(name))) {
+    for path in left_of(folder, names).chain(names.iter().map(|name| folder.join(name))) {
         gone(fs::remove_file(&path)).map_err(Error::io("remove", &path))?;
     }
     match gone(fs::remove_dir(folder)) {

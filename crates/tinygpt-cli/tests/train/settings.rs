@@ -229,7 +229,7 @@ fn the_tokens_of_a_run_are_had_by_its_name() {
     let place = Place::new();
     place.train("--out-dir mine").succeeded();
     place.train("").succeeded();
-    for name in ["mine", "quick"] {
+    for name in ["mine", "runs/quick"] {
         let said = place.train(&format!("--tokenizer {name}")).succeeded();
         assert!(said.out.contains("vocabulary 65 "), "{name}: {}", said.out);
     }
@@ -243,6 +243,6 @@ fn a_short_run_is_told_in_whole_words_and_lists_the_files_that_are_there() {
     let said = place.train("--max-iters 1 --sample-tokens 0").succeeded();
     assert!(said.out.contains("; 1 step = under 0.1 epochs\n"), "{}", said.out);
     assert!(said.out.contains("done        1 step; "), "{}", said.out);
-    let kept = "runs/quick: best/ last/ config.toml loss.svg metrics.jsonl\n";
+    let kept = "runs/quick: best/ last/ config.toml loss.svg metrics.csv metrics.jsonl\n";
     assert!(said.out.contains(kept), "{}", said.out);
 }

@@ -253,6 +253,11 @@ impl Run {
         }
     }
 
+    /// Removes what kills left of files that were being written; for who holds the [`lock`](Self::lock).
+    pub(super) fn remove_left(&self) {
+        files::remove_left(&self.folder, &[METRICS, CONFIG, TABLE, CHART, SAMPLES, PROFILE]);
+    }
+
     /// Removes what a run makes but for its metrics, so that a kill on the way leaves a run.
     fn remove_files(&self) -> Result<()> {
         checkpoint::remove(&self.best())?;

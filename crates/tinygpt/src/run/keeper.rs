@@ -38,6 +38,7 @@ pub(super) struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     pub fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
         let lock = run.lock()?;
+        run.remove_left();
         let progress = trainer.progress().clone();
         let (path, step) = (run.metrics(), progress.step);
         let resumed = step > 0 || progress.last_eval.is_some();
