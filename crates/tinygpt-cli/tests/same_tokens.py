@@ -52,7 +52,7 @@ def ids_of(folder, text, tokenizer):
     if len(text) < 100_000:
         return json.loads(tinygpt(folder, "tokenize", "--json", text, *words))["ids"]
     (folder / "long.txt").write_text(text, encoding="utf-8", newline="")
-    tinygpt(folder, "tokenize", "long.txt", "--out", "long.tokens", *words)
+    tinygpt(folder, "tokenize", "long.txt", "--out", "long.tokens", "--force", *words)
     data = (folder / "long.tokens").read_bytes()
     width, header = data[12], 48
     return [int.from_bytes(data[at:at + width], "little") for at in range(header, len(data), width)]
