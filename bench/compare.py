@@ -29,7 +29,7 @@ TRIAL_S = 3.0
 TRIAL_TOKENS = 20
 DTYPE_HELP = (
     "of TinyGPT's weights when it writes beside every peer (default f32); the other formats are "
-    "measured beside the best peer only, and training is always f32"
+    "measured beside the best peer only, and training takes what suits the processor"
 )
 SELF_TEST_HELP = "check this program on made-up numbers, and on a tinygpt if one is named; and stop"
 

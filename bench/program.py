@@ -37,8 +37,8 @@ def build() -> Path:
 
 
 def formats(row: Row, dtype: str) -> list[str]:
-    """What the row's weights are kept in: training knows f32 only, a text is written with each, and
-    with `dtype` first."""
+    """What the row's weights are kept in: f32 in training, whatever it multiplies in; a text is
+    written with each, and with `dtype` first."""
     return ["f32"] if row.trains else [dtype, *(name for name in WEIGHTS if name != dtype)]
 
 
