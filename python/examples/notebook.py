@@ -61,4 +61,4 @@ for position in range(6):
 with tempfile.TemporaryDirectory() as folder:
     metrics = tiny_gpt.train(out_dir=f"{folder}/run", max_iters=min(steps, 50), eval_iters=5)
     print(f"best validation loss {metrics.best:.3f}, {len(metrics)} lines of metrics")
-    print(tiny_gpt.load(metrics.folder).write("\n", 60, seed=1))
+    print(tiny_gpt.load(metrics.folder).write(max_new_tokens=60, seed=1))

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import pytest
 import torch
 
 from tiny_gpt import GPTConfig, TinyGPT
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 def config(**changes):
     """No two sizes are alike and none is round: whoever mixes two up is found out."""
-    shape = dict(block_size=9, vocab_size=13, n_layer=2, n_head=3, n_embd=21)
+    shape = dict(block_size=9, vocab_size=13, n_layer=2, n_head=3, n_embd=21, dtype="f32")
     return GPTConfig(**{**shape, **changes})
 
 
@@ -54,3 +55,13 @@ def assert_close(found, expected, tolerance=1e-5):
 def golden_files():
     folder = os.environ.get("TINYGPT_GOLDEN", ROOT / "crates/tinygpt/tests/golden")
     return sorted(Path(folder).glob("*.safetensors"))
+
+
+def program():
+    """The program `tinygpt`, if it was built."""
+    built = [ROOT / "target" / kind / "tinygpt" for kind in ("release", "debug")]
+    named = os.environ.get("TINYGPT_PROGRAM")
+    found = [path for path in ([Path(named)] if named else built) if path.is_file()]
+    if not found:
+        pytest.skip("skipped: the program tinygpt is not built here")
+    return found[0]

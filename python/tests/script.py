@@ -60,7 +60,7 @@ if resume:
     checkpoint = torch.load(out / "ckpt.pt", map_location=device, weights_only=False)
     model_args = checkpoint["model_args"]
 gptconf = GPTConfig(**model_args)
-gptconf.engine = engine
+gptconf.engine, gptconf.dtype = engine, "f32"
 model = GPT(gptconf)
 if resume:
     state_dict = checkpoint["model"]

@@ -46,7 +46,8 @@ def test_golden_values_are_met(path, engine):
     with safetensors.safe_open(path, "pt") as file:
         tensors = {key: file.get_tensor(key) for key in file.keys()}
         metadata = file.metadata()
-    gpt = TinyGPT(GPTConfig(**json.loads(metadata["config"]), engine=engine), verbose=False)
+    config = json.loads(metadata["config"])
+    gpt = TinyGPT(GPTConfig(**config, engine=engine, dtype="f32"), verbose=False)
     weights = {k[6:]: v for k, v in tensors.items() if k.startswith("param.")}
     gpt.load_state_dict(weights)
     idx, targets = tensors["idx"], tensors["targets"]
@@ -69,7 +70,7 @@ def test_ten_steps_of_adamw_go_where_the_golden_file_says():
         with safetensors.safe_open(path, "pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}
             config, told = [json.loads(file.metadata()[k]) for k in ("config", "optimizer")]
-        gpt = TinyGPT(GPTConfig(**config, engine="rust"), verbose=False)
+        gpt = TinyGPT(GPTConfig(**config, engine="rust", dtype="f32"), verbose=False)
         weights = {k[6:]: v for k, v in tensors.items() if k.startswith("param.")}
         gpt.load_state_dict(weights)
         optimizer = gpt.configure_optimizers(told["weight_decay"], told["lr"], told["betas"], "cpu")

@@ -103,6 +103,8 @@ def test_impossible_settings_are_named(which):
         dict(top_k=-1),
         dict(top_p=1.5),
         dict(min_p=-0.1),
+        dict(seed=-1),
+        dict(seed=2**64),
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             gpt.generate(idx, 3, **wrong)
@@ -175,6 +177,61 @@ def test_other_threads_run_while_it_writes():
     done.set()
     ticker.join()
     assert len(ticks) > 20 * seconds
+
+
+@ENGINES
+def test_seeds_reach_from_one_bound_to_the_other(which):
+    gpt, (idx, _) = model(engine=which), batch()
+    rows = [gpt.generate(idx, 9, seed=seed) for seed in (0, 2**64 - 1)]
+    assert not torch.equal(*rows)
+
+
+@ENGINES
+def test_prompts_of_different_lengths_are_refused_with_what_to_do(which):
+    with pytest.raises(ValueError, match="rows of 1, 2 tokens; .* call once for each length"):
+        model(engine=which).generate([[1, 2], [3]], 5)
+
+
+def test_an_empty_prompt_starts_a_new_text():
+    from tiny_gpt import Tokenizer
+
+    gpt = model(engine="rust")
+    with pytest.raises(ValueError, match="has no tokenizer"):
+        gpt.write("")
+    gpt.tokenizer = Tokenizer.from_text("abcdefghijkl\n")
+    assert gpt.tokenizer.start == gpt.tokenizer.encode("\n")[0]
+    assert gpt.write("", 20, seed=1) == gpt.write("\n", 20, seed=1) == gpt.write("", 20, seed=1)
+    assert Tokenizer.from_text("", "gpt2").start == 50256
+
+
+def test_other_threads_run_while_a_text_becomes_tokens_and_back():
+    from tiny_gpt import Tokenizer, tiny_shakespeare
+
+    text, ticks, done = tiny_shakespeare(), [], threading.Event()
+
+    def tick():
+        while not done.is_set():
+            ticks.append(time.monotonic())
+            time.sleep(0.001)
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    spans = []
+    for work in (
+        lambda: Tokenizer.from_text(text, "bpe:300"),
+        lambda: gpt2.encode(4 * text),
+        lambda: gpt2.decode(ids),
+    ):
+        gpt2 = Tokenizer.from_text("", "gpt2")
+        ids = gpt2.encode(text)
+        spans.append([time.monotonic(), None])
+        work()
+        spans[-1][1] = time.monotonic()
+    done.set()
+    ticker.join()
+    for begin, end in spans:
+        # Held, the lock would let nobody in from the first to the last.
+        assert end - begin < 0.02 or any(begin + 0.005 < at < end - 0.005 for at in ticks)
 
 
 def test_ids_without_a_text_are_never_written():

@@ -1,21 +1,29 @@
 """TinyGPT as a torch.nn.Module: what scripts and PyTorch do to modules."""
 
+import ast
 import copy
+import inspect
 import io
+import os
 import pickle
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from conftest import assert_close, batch, config, model, twins
 
-from tiny_gpt import GPTConfig, TinyGPT, engine
+import tiny_gpt
+from tiny_gpt import GPTConfig, TinyGPT, _engine, engine
 
 
 def test_the_defaults_are_nanogpts():
     c = GPTConfig()
     assert (c.block_size, c.vocab_size, c.n_layer, c.n_head, c.n_embd) == (1024, 50304, 12, 12, 768)
     assert (c.dropout, c.bias) == (0.0, True)
+    assert (c.engine, c.dtype) == ("auto", "auto")
 
 
 def test_the_char_model_has_nanogpts_size_groups_and_words(capsys):
@@ -233,6 +241,7 @@ def test_what_cannot_be_tokens_is_refused_in_words(which):
         (idx.float(), TypeError, "float32"),
         (idx.bool(), TypeError, "bool"),
         ([0.5, 1.5], TypeError, "float"),
+        ([[1, 2], [3]], ValueError, "rows of 1, 2 tokens; expected one length"),
         (idx[0], ValueError, r"\(B, T\)"),
         (idx[:, :0], ValueError, r"\(2, 0\)"),
         (torch.zeros(1, 10, dtype=torch.long), AssertionError, "block_size is 9"),
@@ -299,6 +308,48 @@ def test_compiled_it_gives_the_same():
     assert all(name.startswith("_orig_mod.") for name in compiled.state_dict())
     with torch.no_grad():
         assert compiled(idx)[0].shape == (2, 1, 13)
+
+
+def test_what_torch_compile_says_without_a_compiler_is_pytorchs(tmp_path):
+    script = """
+import torch
+from tiny_gpt import GPTConfig, TinyGPT
+gpt = TinyGPT(GPTConfig(block_size=8, vocab_size=11, n_layer=1, n_head=1, n_embd=8, engine="torch"))
+torch.compile(gpt)(torch.tensor([[1, 2, 3]]))
+"""
+    elsewhere = dict(CXX="no-such-compiler", TORCHINDUCTOR_CACHE_DIR=str(tmp_path))
+    environment = {**os.environ, **elsewhere}
+    said = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=280, env=environment
+    )
+    assert said.returncode == 1
+    # As without TinyGPT: PyTorch's own exception, with the compiler it looked for.
+    assert "torch._inductor.exc." in said.stderr and "no-such-compiler" in said.stderr
+
+
+def test_the_stub_has_what_the_engine_has():
+    stub = ast.parse((Path(tiny_gpt.__file__).parent / "_engine.pyi").read_text("utf-8"))
+    told = {node.name: node for node in stub.body if hasattr(node, "name")}
+    there = {name for name in dir(_engine) if not name.startswith("_")}
+    assert told.keys() == there
+
+    def names(function):
+        a = function.args
+        return [x.arg for x in (*a.posonlyargs, *a.args, *a.kwonlyargs)]
+
+    for name, node in told.items():
+        found = getattr(_engine, name)
+        if isinstance(node, ast.FunctionDef):
+            assert names(node) == list(inspect.signature(found).parameters), name
+            continue
+        members = {member.name: member for member in node.body if hasattr(member, "name")}
+        public = {member for member in vars(found) if not member.startswith("_")}
+        assert {member for member in members if not member.startswith("_")} == public, name
+        for member in public & members.keys():
+            if callable(value := getattr(found, member)):
+                given = [x for x in names(members[member]) if x != "self"]
+                expected = [x for x in inspect.signature(value).parameters if x != "self"]
+                assert given == expected, f"{name}.{member}"
 
 
 def test_functional_calls_see_the_parameters_they_bring():

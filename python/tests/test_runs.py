@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
 import torch
-from conftest import ROOT, batch, model
+from conftest import batch, model, program
 
 import tiny_gpt
 
@@ -29,16 +31,6 @@ SMALL = dict(
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-
-
-def program():
-    """The program `tinygpt`, if it was built."""
-    built = [ROOT / "target" / kind / "tinygpt" for kind in ("release", "debug")]
-    named = os.environ.get("TINYGPT_PROGRAM")
-    found = [path for path in ([Path(named)] if named else built) if path.is_file()]
-    if not found:
-        pytest.skip("skipped: the program tinygpt is not built here")
-    return found[0]
 
 
 def test_a_run_leaves_the_programs_folder_and_returns_its_metrics():
@@ -111,8 +103,81 @@ def test_a_resumed_run_says_what_changed_and_that_it_is_done():
     tiny_gpt.train(resume="run", on_event=events.append)
     kinds = [event["event"] for event in events]
     assert kinds == ["start", "warning"] and "raise it with max_iters=14" in events[1]["text"]
-    with pytest.raises(ValueError, match="resume= goes on with it, another out_dir= keeps it"):
+    with pytest.raises(ValueError, match="resume goes on with it, overwrite replaces it, another"):
         tiny_gpt.train(SMALL, out_dir="run")
+    assert tiny_gpt.train(resume=True, max_iters=8, verbose=False).folder.name == "run"
+    assert tiny_gpt.train(SMALL, out_dir="run", overwrite=True, verbose=False)[-1]["iter"] == 6
+    with pytest.raises(ValueError, match="resume goes on with a run; preset is for a new one"):
+        tiny_gpt.train(resume="run", preset="quick")
+    with pytest.raises(ValueError, match="overwrite: no out_dir says what to replace"):
+        tiny_gpt.train(SMALL, overwrite=True)
+
+
+def test_a_training_starts_from_the_weights_of_a_run_or_of_another_programs_model():
+    Path("my.txt").write_text("to be, or not to be, that is the question:\n" * 40, "utf-8")
+    tiny_gpt.train("my.txt", **SMALL, out_dir="first", verbose=False)
+    first = tiny_gpt.load("first")
+    rest = dict(max_iters=0, eval_iters=2, out_dir="second", verbose=False)
+    tiny_gpt.train("my.txt", init_from="first", **rest)
+    second = tiny_gpt.load("second")
+    assert second.config == first.config and second.tokenizer == first.tokenizer
+    assert torch.equal(second.lm_head.weight, first.lm_head.weight)
+    with pytest.raises(ValueError, match="n_layer = 2: the weights at .* have n_layer = 1"):
+        tiny_gpt.train("my.txt", init_from="first", n_layer=2)
+    saved = dict(model=first.state_dict(), iter_num=2, best_val_loss=torch.tensor(3.0))
+    fields = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
+    saved["model_args"] = {name: getattr(first.config, name) for name in fields}
+    saved["config"] = {}
+    saved["optimizer"] = first.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu").state_dict()
+    torch.save(saved, "ckpt.pt")
+    heard = []
+    metrics = tiny_gpt.train(
+        "my.txt", init_from="ckpt.pt", max_iters=2, eval_iters=2, on_event=heard.append
+    )
+    assert tiny_gpt.load(metrics.folder).config.n_embd == 8
+    assert any("the optimizer starts afresh" in event.get("text", "") for event in heard)
+    assert (metrics.folder / "config.toml").read_text("utf-8").count("# argument") == 2
+    with pytest.raises(ValueError, match="is for weights that are there already|weights only"):
+        tiny_gpt.train("my.txt", resume="ckpt.pt")
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time, tiny_gpt
+began = []
+def interrupt():
+    began.append(time.monotonic())
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Timer(1.0, interrupt).start()
+try:
+    tiny_gpt.train(sys.argv[1], tokenizer="gpt2", max_iters=1, verbose=False)
+except KeyboardInterrupt:
+    print(time.monotonic() - began[0])
+"""
+
+
+@pytest.mark.parametrize("kind", ["a text", "a pipe"])
+def test_ctrl_c_while_a_text_is_read_ends_it_at_once_and_leaves_nothing(kind):
+    if kind == "a text":
+        part = tiny_gpt.tiny_shakespeare()
+        Path("long.txt").write_text(part * 50, "utf-8")
+    else:
+        os.mkfifo("long.txt")
+    command = [sys.executable, "-c", INTERRUPTED, "long.txt"]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said.returncode == 0, said.stderr
+    assert float(said.stdout) < 2, said.stdout
+    assert [path.name for path in Path(".").iterdir()] == ["long.txt"]
+
+
+def test_a_model_saved_without_a_tokenizer_is_told_to_lack_one():
+    with pytest.warns(UserWarning, match="saved has no tokenizer.json, .* set model.tokenizer"):
+        model().save("saved")
+    assert tiny_gpt.load("saved").tokenizer is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gpt = model()
+        gpt.tokenizer = tiny_gpt.Tokenizer.from_text("abcdefghijklm")
+        gpt.save("saved")
 
 
 def test_a_start_that_fails_removes_only_what_it_made():
@@ -171,10 +236,11 @@ def test_a_saved_model_is_the_same_when_loaded_and_nothing_else_is_overwritten()
     gpt.tokenizer = tiny_gpt.Tokenizer.from_text("abcdefghijklm")
     for _ in range(2):
         gpt.save("saved")
-    again = tiny_gpt.load("saved")
+    again = tiny_gpt.load("saved", dtype="f32")
     assert torch.equal(again(idx, targets)[1], gpt(idx, targets)[1])
     assert again.tokenizer == gpt.tokenizer and again.config == gpt.config
-    model(tied=False, activation="silu").to(torch.float64).save(Path("other"))
+    with pytest.warns(UserWarning, match="no tokenizer"):
+        model(tied=False, activation="silu").to(torch.float64).save(Path("other"))
     assert tiny_gpt.load("other").config.activation == "silu"
     Path("mine").mkdir()
     Path("mine/thesis.txt").write_text("years", "utf-8")

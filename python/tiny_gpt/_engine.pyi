@@ -14,8 +14,14 @@ class ForwardPass:
 class Engine:
     """A model of one shape, over parameters that every call brings along in the order of `names`."""
 
-    names: list[str]
-    shapes: list[tuple[int, ...]]
+    @property
+    def names(self) -> list[str]:
+        """The names of the parameters, in the order in which every call takes them."""
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Their shapes; a weight is (out, in)."""
+
     def __init__(self, config: str, dtype: str) -> None:
         """Of a configuration as JSON; products round their factors to `dtype`: f32, bf16 or auto."""
 
@@ -30,7 +36,8 @@ class Engine:
         seed: int,
         threads: int,
     ) -> tuple[ForwardPass, float | None]:
-        """Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T); returns the mean loss too."""
+        """Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T); returns what a backward needs,
+        and with `targets` (B, T) the mean loss, in nats a token, over those that are not -1."""
 
     def backward(
         self,
@@ -74,9 +81,19 @@ class Engine:
 class Tokenizer:
     """What tokens stand for: characters of a text, bytes, GPT-2's pieces of words, or others."""
 
-    vocab_size: int
+    @property
+    def vocab_size(self) -> int:
+        """How many tokens there are."""
+
+    @property
+    def start(self) -> int:
+        """The token that an empty prompt starts from: <|endoftext|>, or a line break."""
+
     def __init__(self, json: str) -> None:
         """From the text of a tokenizer.json."""
+
+    def __eq__(self, other: object) -> bool: ...
+    def __reduce__(self) -> tuple[type[Tokenizer], tuple[str]]: ...
 
     @staticmethod
     def from_text(text: str, kind: str = "char") -> Tokenizer:
@@ -95,14 +112,14 @@ class Tokenizer:
     def to_json(self) -> str:
         """The text of a tokenizer.json, which Hugging Face's `tokenizers` reads too."""
 
-def read_config(path: str | PathLike[str]) -> tuple[str, str]:
-    """The configuration of the model that a path means, as JSON, and the path of its checkpoint."""
+def read_config(path: str | PathLike[str]) -> tuple[str, str, list[str]]:
+    """The configuration of the model that a path means, as JSON; the path of the model; and what
+    was assumed of it, in whole sentences."""
 
-def read_params(path: str | PathLike[str], engine: Engine, params: Sequence[Tensor]) -> None:
-    """Copies a checkpoint's parameters to tensors."""
-
-def read_tokenizer(path: str | PathLike[str]) -> Tokenizer | None:
-    """The tokenizer of a checkpoint, if it has one."""
+def read_model(
+    path: str | PathLike[str], engine: Engine, params: Sequence[Tensor]
+) -> Tokenizer | None:
+    """Copies a model's parameters to tensors; returns its tokenizer, if it has one."""
 
 def tiny_shakespeare() -> str:
     """The text that the engine carries: 1,115,394 characters, in the public domain."""
@@ -112,7 +129,11 @@ def train(
     preset: str | None,
     file: str | None,
     settings: Sequence[tuple[str, str]],
-    resume: str | None,
     on_event: Callable[[str], Any],
+    *,
+    init_from: str | None,
+    resume: str | None,
+    newest: bool,
+    overwrite: bool,
 ) -> str:
     """Trains a run; returns its folder. Events are JSON."""

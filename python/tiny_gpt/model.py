@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +49,9 @@ class GPTConfig:
     tied: bool = True  # the unembedding is the token embedding
     activation: str = "gelu"  # one of ACTIVATIONS
     engine: str = "auto"  # "rust", "torch", or whichever can: rust for f32 on a CPU
-    dtype: str = "f32"  # what the Rust engine's products round their factors to: or "bf16", "auto"
+    # What the Rust engine's products round their factors to: "f32" gives PyTorch's numbers, "bf16"
+    # rounded ones; "auto" is bf16 where the processor multiplies that, and f32 elsewhere.
+    dtype: str = "auto"
 
     def to_json(self) -> str:
         """What the Rust side reads: all but where and how it runs."""
@@ -216,7 +220,8 @@ class TinyGPT(nn.Module):
         stop: int | Iterable[int] | None = None,
         stream: Callable[[int, int], Any] | None = None,
     ) -> Tensor:
-        """`idx` (B, T) and up to `max_new_tokens` more for each row, drawn one after the other.
+        """`idx` (B, T) and up to `max_new_tokens` more for each row, drawn one after the other:
+        (B, T + new) of i64.
 
         A row sees its last block_size tokens; draws of rows are independent, and without dropout.
 
@@ -225,7 +230,8 @@ class TinyGPT(nn.Module):
             top_k: keep the k most likely tokens, and those as likely as the k-th; None or 0 all.
             top_p: keep the fewest most likely tokens whose probabilities reach this sum.
             min_p: keep tokens at least this share as likely as the best.
-            seed: whence the draws come; None takes it from PyTorch's generator (torch.manual_seed).
+            seed: whence the draws come, in [0, 2**64); None takes it from PyTorch's generator
+                (torch.manual_seed).
             stop: a row ends with the first of these tokens; shorter rows are filled up with it.
             stream: called with (row, token) for each new token.
         """
@@ -243,14 +249,15 @@ class TinyGPT(nn.Module):
         full = [text + text[-1:] * (longest - len(text)) for text in texts]
         return torch.tensor(full, device=idx.device)  # (B, T + new)
 
-    def write(self, prompt: str = "\n", max_new_tokens: int = 200, **sampling: Any) -> str:
-        """The text that follows `prompt`, for a model that knows its tokenizer (`tiny_gpt.load`).
+    def write(self, prompt: str = "", max_new_tokens: int = 200, **sampling: Any) -> str:
+        """The text that follows `prompt`, for a model that knows its tokenizer (`tiny_gpt.load`);
+        an empty prompt starts a new text, as the program does.
 
         `sampling` are the arguments of `generate`.
         """
         if self.tokenizer is None:
             raise ValueError("the model has no tokenizer: set model.tokenizer, or use generate")
-        idx = [self.tokenizer.encode(prompt)]
+        idx = [self.tokenizer.encode(prompt) or [self.tokenizer.start]]
         ids = self.generate(idx, max_new_tokens, **sampling)[0, len(idx[0]) :]
         return self.tokenizer.decode(ids.tolist())
 
@@ -290,16 +297,28 @@ class TinyGPT(nn.Module):
     def from_pretrained(
         cls, model_type: str | PathLike, override_args: dict[str, Any] | None = None
     ) -> TinyGPT:
-        """The weights of a published GPT-2 ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"), or of
-        a folder in Hugging Face's layout. Only `dropout` may be overridden."""
-        from .pretrained import from_hugging_face
+        """The weights of a published GPT-2 ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"),
+        through transformers, or of a folder or file of any format that `tiny_gpt.load` takes. In training
+        mode. Only `dropout` may be overridden."""
+        from .pretrained import from_pretrained
 
-        return from_hugging_face(cls, model_type, override_args or {})
+        return from_pretrained(cls, model_type, override_args or {})
 
     def save(self, folder: str | PathLike) -> None:
         """Writes a checkpoint that `tiny_gpt.load` and the program `tinygpt` open; what was there
-        is replaced as a whole or not at all."""
+        is replaced as a whole or not at all. Parameters of any dtype are kept as f32.
+
+        Without a tokenizer nothing says what its tokens mean, which is a warning.
+        """
         engine.save(self, folder)
+        if self.tokenizer is None:
+            warnings.warn(
+                f"{os.fspath(folder)} has no tokenizer.json, because model.tokenizer is None: "
+                "tiny_gpt.load opens it, and train(text, init_from=...) with the text's own "
+                "tokens, but `tinygpt sample` and write() cannot turn its tokens into text; set "
+                "model.tokenizer before saving",
+                stacklevel=2,
+            )
 
     def get_num_params(self, non_embedding: bool = True) -> int:
         """How many parameters there are, without the position table unless asked for."""
@@ -338,8 +357,8 @@ class TinyGPT(nn.Module):
         return torch.optim.AdamW(groups, lr=learning_rate, betas=betas, fused=fused or None)
 
     def estimate_mfu(self, fwdbwd_per_iter: float, dt: float, peak_flops: float = 312e12) -> float:
-        """The share of `peak_flops` (FLOP/s; an A100's in bf16) that `fwdbwd_per_iter` sequences in
-        `dt` seconds come to: 6N + 12 L H D T for each token, N without positions."""
+        """The share, in [0, 1], of `peak_flops` (FLOP/s; an A100's in bf16) that `fwdbwd_per_iter`
+        sequences in `dt` seconds come to: 6N + 12 L H D T for each token, N without positions."""
         c = self.config
         of_a_token = 6 * self.get_num_params() + 12 * c.n_layer * c.n_embd * c.block_size
         return of_a_token * c.block_size * fwdbwd_per_iter / dt / peak_flops
@@ -373,7 +392,15 @@ def check(c: GPTConfig) -> None:
 
 def as_i64(ids: Tensor | Sequence, name: str, device: torch.device) -> Tensor:
     """Whole numbers (B, T) as i64."""
-    ids = ids if isinstance(ids, Tensor) else torch.as_tensor(ids, device=device)
+    if not isinstance(ids, Tensor):
+        lengths = {len(row) for row in ids if isinstance(row, Sequence | Tensor)}
+        if len(lengths) > 1:
+            raise ValueError(
+                f"{name} has rows of {', '.join(map(str, sorted(lengths)))} tokens; expected one "
+                "length, for positions count from the first token: call once for each length, or "
+                "cut them to the shortest"
+            )
+        ids = torch.as_tensor(ids, device=device)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"{name} is {ids.dtype}; expected whole numbers, as int64")
     if ids.dim() != 2 or ids.numel() == 0:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -38,38 +39,52 @@ def train(
     text: str | os.PathLike | Sequence[str | os.PathLike] | Mapping[str, Any] | None = None,
     *,
     preset: str | None = None,
-    resume: str | os.PathLike | None = None,
+    init_from: str | os.PathLike | None = None,
+    resume: str | os.PathLike | bool | None = None,
+    overwrite: bool = False,
     on_event: Callable[[dict[str, Any]], Any] | None = None,
     verbose: bool = True,
     **settings: Any,
 ) -> Metrics:
-    """Trains a model from scratch, or goes on with a run, and keeps it in a folder.
+    """Trains a model, from scratch or from weights, or goes on with a run, in a folder of its own.
 
-    The settings are those of `tinygpt train --help`, in nanoGPT's names. Ctrl-C, and an exception
-    of `on_event`, save first.
+    The settings are those of `tinygpt train --help`, in nanoGPT's names. Ctrl-C before the first
+    step leaves nothing; later, as an exception of `on_event`, it saves first.
 
     Args:
-        text: a text file, several, a folder of them; a config file (.toml); a dict of settings;
-            or None for Tiny Shakespeare.
+        text: a file, a folder of .txt files or several; a config file (.toml, or nanoGPT's .py); a
+            dict of settings; or None for Tiny Shakespeare.
         preset: "quick" (the default), "shakespeare-char", "gpt2".
-        resume: the folder of a run to go on with; settings may change, not the model and its text.
+        init_from: weights to start from: a run, a checkpoint, or a model as `load` takes it.
+        resume: the folder of a run to go on with (settings may change, not the model and its text),
+            True for the newest, or a ckpt.pt of nanoGPT's, with `text`.
+        overwrite: replace the run in `out_dir`.
         on_event: called with a dict as it goes. Its "event" is "step" or "evaluation", with the
-            keys of a line of metrics; "start", with the "folder"; "sample" or "warning", with a
-            "text".
+            keys of a line of metrics (losses in nats a token); "start", with the "folder"; "sample"
+            or "warning", with a "text".
         verbose: without `on_event`, print where the run is, its losses, and what is unusual.
         **settings: over those of the preset and of `text`; those that are None are left out.
 
     Returns:
         The run's metrics, a list of dicts with its `folder`.
+
+    Raises:
+        ValueError: a setting, a text or a model that cannot be used; it says what to do.
+        OSError: a file that cannot be read or written.
+        FloatingPointError: a loss that is not finite; the checkpoints before it are whole.
     """
     files, config = [], None
     if isinstance(text, Mapping):
         settings = {**text, **settings}
     elif isinstance(text, (str, os.PathLike)):
         path = os.fspath(text)
-        files, config = ([], path) if path.endswith(".toml") else ([path], None)
+        files, config = ([], path) if path.endswith((".toml", ".py")) else ([path], None)
     elif text is not None:
         files = [os.fspath(path) for path in text]
+    if resume:
+        given = dict(preset=preset, init_from=init_from, overwrite=overwrite, config=config)
+        if wrong := [name for name, value in given.items() if value]:
+            raise ValueError(f"resume goes on with a run; {wrong[0]} is for a new one")
     if on_event is None and verbose:
         on_event = show
 
@@ -77,9 +92,18 @@ def train(
         if on_event is not None:
             on_event(json.loads(event))
 
-    typed = [(key, as_typed(value)) for key, value in settings.items() if value is not None]
-    resume = None if resume is None else os.fspath(resume)
-    return Metrics(Path(_engine.train(files, preset, config, typed, resume, hear)))
+    folder = _engine.train(
+        files,
+        preset,
+        config,
+        [(key, as_typed(value)) for key, value in settings.items() if value is not None],
+        hear,
+        init_from=None if init_from is None else os.fspath(init_from),
+        resume=os.fspath(resume) if resume and resume is not True else None,
+        newest=resume is True,
+        overwrite=overwrite,
+    )
+    return Metrics(Path(folder))
 
 
 def show(event: dict[str, Any]) -> None:
@@ -107,13 +131,26 @@ def load(path: str | os.PathLike, **changes: Any) -> TinyGPT:
     Args:
         path: where it is; a name is looked for in runs/ too.
         **changes: fields of `GPTConfig` that say how it runs: dropout, engine, dtype.
+
+    Raises:
+        ValueError: what is there is no model, or a damaged one.
+        OSError: a file that cannot be read.
     """
-    config, path = _engine.read_config(os.fspath(path))
+    return read(TinyGPT, path, changes, verbose=False).eval()
+
+
+def read(
+    cls: type[TinyGPT], path: str | os.PathLike, changes: dict[str, Any], verbose: bool
+) -> TinyGPT:
+    """The model of any format at a path, with its tokenizer; what was assumed is a warning."""
+    config, path, notices = _engine.read_config(os.fspath(path))
     fixed = set(json.loads(config)) - {"dropout"}
     if wrong := fixed & set(changes):
         raise ValueError(f"{', '.join(sorted(wrong))}: what a model is was decided in its training")
-    model = TinyGPT(GPTConfig(**{**json.loads(config), **changes}), verbose=False)
+    for notice in notices:
+        warnings.warn(f"{path}: {notice}", stacklevel=3)
+    model = cls(GPTConfig(**{**json.loads(config), **changes}), verbose=verbose)
     rust = engine.of(model)
-    _engine.read_params(path, rust, [p.detach() for p in engine.parameters(model, rust)])
-    model.tokenizer = _engine.read_tokenizer(path)
-    return model.eval()
+    params = [p.detach() for p in engine.parameters(model, rust)]
+    model.tokenizer = _engine.read_model(path, rust, params)
+    return model

@@ -33,6 +33,8 @@ class Sampling:
             raise ValueError(f"temperature = {temperature}: must be a finite number, 0 or more")
         if self.top_k < 0:
             raise ValueError(f"top_k = {top_k}: must be 0 or more; 0 and None keep all tokens")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"seed = {seed}: must be a whole number in [0, 2**64)")
         for key, value in (("top_p", self.top_p), ("min_p", self.min_p)):
             if not 0 <= value <= 1:
                 raise ValueError(f"{key} = {value}: must be in [0, 1]")

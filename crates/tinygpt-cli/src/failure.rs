@@ -3,6 +3,7 @@
 use crate::out::tell;
 use clap::error::{ContextKind, ErrorKind};
 use std::process::ExitCode;
+use tinygpt::Error;
 use tinygpt::run::keys;
 
 /// What to tell the user before leaving.
@@ -60,9 +61,10 @@ impl Failure {
     }
 }
 
-impl From<tinygpt::Error> for Failure {
-    fn from(error: tinygpt::Error) -> Self {
-        let code = if matches!(error, tinygpt::Error::Config { .. }) { 2 } else { 1 };
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let asked = matches!(error, Error::Config { .. } | Error::Usage { .. });
+        let code = if asked { 2 } else { 1 };
         Self { code, problem: error.to_string(), hint: error.hint().map(Into::into) }
     }
 }

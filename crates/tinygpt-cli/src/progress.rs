@@ -37,12 +37,10 @@ pub fn reading<T>(text: &[PathBuf], read: impl FnOnce(&mut dyn FnMut(u64, u64)) 
         false => unless_soon(format!("waiting for {}", path.display())),
     });
     let mut bar = Bar::new("reading the text");
-    let result = read(&mut |done, total| {
+    read(&mut |done, total| {
         drop(waiting.take());
         bar.at(done, total);
-    });
-    bar.finish();
-    result
+    })
 }
 
 /// A bar that counts to a total it is told as it goes. Hidden where standard error is no terminal.
@@ -69,10 +67,12 @@ impl Bar {
             bar.set_position(done);
         }
     }
+}
 
-    /// Takes it away.
-    pub fn finish(self) {
-        if let Some(bar) = self.bar {
+/// It goes when nothing is counted any more.
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }

@@ -1,11 +1,11 @@
 //! A trained model ready to work, with the tokenizer it was saved with.
 
-use crate::{args::cpu, failure::Failure, memory::check_loading, out::tell, progress::patiently};
+use crate::{failure::Failure, out::tell, progress::patiently};
 use std::path::{Path, PathBuf};
 use tinygpt::files::quoted;
 use tinygpt::formats::{Format, Model};
 use tinygpt::model::Params;
-use tinygpt::run::{folder::RUNS, model_path};
+use tinygpt::run::{cpu, folder::RUNS, model_path, open_model, read_model};
 use tinygpt::{Error, Gpt, Run, Tokenizer};
 
 /// A model and what its tokens mean.
@@ -64,38 +64,13 @@ pub fn named(typed: Option<&Path>) -> Result<Model, Failure> {
             ),
         });
     }
-    let model = Model::open(&path).map_err(|error| or_last(&path, error.into()))?;
+    let model = open_model(&path)?;
     model.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
     Ok(model)
 }
 
 /// Its weights and its tokenizer. The training state of a checkpoint is not looked at.
 pub fn read(model: &Model) -> Result<(Params, Option<Tokenizer>), Failure> {
-    whole(model).map_err(|failure| or_last(&model.path, failure))
-}
-
-fn whole(model: &Model) -> Result<(Params, Option<Tokenizer>), Failure> {
-    check_loading(model)?;
     let doing = format!("loading {}", model.path.display());
-    let params = patiently(&doing, || model.read())?;
-    Ok((params, model.tokenizer()?))
-}
-
-/// The failure to load a run's best checkpoint, with a way out if its last one is whole.
-fn or_last(path: &Path, failure: Failure) -> Failure {
-    let last = path.with_file_name("last");
-    let is_whole = || Model::open(&last).is_ok_and(|model| whole(&model).is_ok());
-    match path.ends_with("best") && is_whole() {
-        true => failure.with_hint(format!(
-            "{} is whole: name it instead, or copy it over {}",
-            quoted(&last),
-            quoted(path)
-        )),
-        false => failure,
-    }
-}
-
-/// Whether it is one of another program's.
-pub fn is_foreign(model: &Model) -> bool {
-    model.format != Format::TinyGpt
+    Ok(patiently(&doing, || read_model(model))?)
 }

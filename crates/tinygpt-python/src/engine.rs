@@ -11,9 +11,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tinygpt::checkpoint::{self, check_finite};
-use tinygpt::formats::Model;
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
-use tinygpt::run::{folder::RUNS, model_path};
+use tinygpt::run::{self, folder::RUNS, model_path, open_model};
 use tinygpt::{Dtype, Gpt, GptConfig, Precision, Sampler, Sampling};
 use tinygpt_kernels::Isa;
 
@@ -274,30 +273,34 @@ fn told(py: Python<'_>, on_token: Option<&Py<PyAny>>, row: usize, token: u32) ->
 }
 
 /// The configuration of the model that a path means (a run, a checkpoint, another program's model),
-/// as JSON, and the path of the model.
+/// as JSON, the path of the model, and what was assumed of it.
 #[pyfunction]
-pub fn read_config(path: PathBuf) -> PyResult<(String, PathBuf)> {
-    let path = model_path(Path::new(RUNS), Some(&path)).map_err(exception)?;
-    let model = Model::open(&path).map_err(exception)?;
-    let json = serde_json::to_string(&model.config).expect("numbers, booleans and names");
-    Ok((json, path))
+pub fn read_config(py: Python<'_>, path: PathBuf) -> PyResult<(String, PathBuf, Vec<String>)> {
+    detached(py, || {
+        let path = model_path(Path::new(RUNS), Some(&path)).map_err(exception)?;
+        let model = open_model(&path).map_err(exception)?;
+        let json = serde_json::to_string(&model.config).expect("numbers, booleans and names");
+        Ok((json, path, model.notices))
+    })
 }
 
-/// Copies the parameters of the model at `path` to tensors of its configuration.
+/// Copies the parameters of the model at `path` to tensors of its configuration. Returns its
+/// tokenizer, if it has one.
 #[pyfunction]
-pub fn read_params(
+pub fn read_model(
     py: Python<'_>,
     path: PathBuf,
     engine: &Engine,
     params: PyTensors<'_>,
-) -> PyResult<()> {
+) -> PyResult<Option<Tokenizer>> {
     let mut to = engine.lent(&params)?;
     detached(py, || {
-        let params = Model::open(&path).and_then(|model| model.read()).map_err(exception)?;
+        let model = open_model(&path).map_err(exception)?;
+        let (params, tokenizer) = run::read_model(&model).map_err(exception)?;
         check_finite(&params, &path).map_err(exception)?;
         for spec in engine.table.iter() {
             to.get_mut(spec).copy_from_slice(params.get(spec));
         }
-        Ok(())
+        Ok(tokenizer.map(Tokenizer))
     })
 }

@@ -6,9 +6,13 @@ use tinygpt::Error;
 
 /// The exception that Python's own libraries would raise for it; the hint is its second line.
 pub fn exception(error: Error) -> PyErr {
+    let problem = match error {
+        Error::Usage { .. } => in_python(&error.to_string()),
+        _ => error.to_string(),
+    };
     let text = match error.hint() {
-        Some(hint) => format!("{error}\nhint: {}", in_python(hint)),
-        None => error.to_string(),
+        Some(hint) => format!("{problem}\nhint: {}", in_python(hint)),
+        None => problem,
     };
     match error {
         // nanoGPT asserts it.
@@ -23,9 +27,9 @@ pub fn exception(error: Error) -> PyErr {
     }
 }
 
-/// A hint with the arguments of a call in place of flags: `--out-dir` is `out_dir`. What is to be
+/// Words with the arguments of a call in place of flags: `--out-dir` is `out_dir`. What is to be
 /// typed in a shell stays.
-fn in_python(hint: &str) -> String {
+pub fn in_python(hint: &str) -> String {
     if hint.contains("tinygpt ") {
         return hint.into();
     }

@@ -19,8 +19,7 @@ fn _engine(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<engine::ForwardPass>()?;
     module.add_class::<tokenizer::Tokenizer>()?;
     module.add_function(wrap_pyfunction!(engine::read_config, module)?)?;
-    module.add_function(wrap_pyfunction!(engine::read_params, module)?)?;
-    module.add_function(wrap_pyfunction!(tokenizer::read_tokenizer, module)?)?;
+    module.add_function(wrap_pyfunction!(engine::read_model, module)?)?;
     module.add_function(wrap_pyfunction!(tokenizer::tiny_shakespeare, module)?)?;
     module.add_function(wrap_pyfunction!(training::train, module)?)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))

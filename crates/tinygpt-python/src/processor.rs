@@ -39,13 +39,13 @@ pub fn put_back(cpu: Cpu) {
 /// a RuntimeError.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> PyResult<T> + Send) -> PyResult<T> {
     let result = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
-    result.unwrap_or_else(|panic| {
-        let text = said(&*panic);
-        Err(PyRuntimeError::new_err(format!("a fault in TinyGPT's engine: {text}")))
-    })
+    result.unwrap_or_else(|panic| Err(fault(&*panic)))
 }
 
-fn said(panic: &(dyn Any + Send)) -> &str {
+/// What a panic said.
+pub fn fault(panic: &(dyn Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("a panic")
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let text = text.unwrap_or("a panic");
+    PyRuntimeError::new_err(format!("a fault in TinyGPT's engine: {text}"))
 }

@@ -1,10 +1,9 @@
 //! Text <-> tokens, for Python.
 
 use crate::failure::exception;
+use crate::processor::detached;
 use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
-use std::path::PathBuf;
-use tinygpt::formats::Model;
 use tinygpt::{DataOptions, Dataset, Input, TokenizerKind};
 
 /// What the tokens of a model stand for: see the stub.
@@ -15,18 +14,23 @@ pub struct Tokenizer(pub tinygpt::Tokenizer);
 #[pymethods]
 impl Tokenizer {
     #[new]
-    fn new(json: &str) -> PyResult<Self> {
-        tinygpt::Tokenizer::from_json(json).map(Self).map_err(exception)
+    fn new(py: Python<'_>, json: &str) -> PyResult<Self> {
+        detached(py, || tinygpt::Tokenizer::from_json(json).map(Self).map_err(exception))
     }
 
     #[staticmethod]
     #[pyo3(signature = (text, kind = "char"))]
-    fn from_text(text: &str, kind: &str) -> PyResult<Self> {
+    fn from_text(py: Python<'_>, text: &str, kind: &str) -> PyResult<Self> {
         let kind = TokenizerKind::try_from(kind.to_owned()).map_err(PyValueError::new_err)?;
         if text.is_empty() && matches!(kind, TokenizerKind::Char | TokenizerKind::Bpe(_)) {
             return Err(PyValueError::new_err("an empty text has nothing to make tokens of"));
         }
-        tinygpt::Tokenizer::from_text(&kind, text).map(Self).map_err(exception)
+        detached(py, || tinygpt::Tokenizer::from_text(&kind, text).map(Self).map_err(exception))
+    }
+
+    #[getter]
+    fn start(&self) -> u32 {
+        self.0.start()
     }
 
     #[getter]
@@ -35,23 +39,24 @@ impl Tokenizer {
     }
 
     #[pyo3(signature = (text, special = false))]
-    fn encode(&self, text: &str, special: bool) -> PyResult<Vec<u32>> {
-        match special {
+    fn encode(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        let encode = || match special {
             true => self.0.encode_with_special(text, "the text"),
             false => self.0.encode(text, "the text"),
-        }
-        .map_err(exception)
+        };
+        detached(py, || encode().map_err(exception))
     }
 
-    fn decode(&self, ids: Vec<i64>) -> PyResult<String> {
+    fn decode(&self, py: Python<'_>, ids: Vec<i64>) -> PyResult<String> {
         let narrow = |id: i64| {
             u32::try_from(id).map_err(|_| PyIndexError::new_err(format!("{id} is no token id")))
         };
-        Ok(self.0.decode(&ids.into_iter().map(narrow).collect::<PyResult<Vec<_>>>()?))
+        let ids = ids.into_iter().map(narrow).collect::<PyResult<Vec<_>>>()?;
+        detached(py, || Ok(self.0.decode(&ids)))
     }
 
-    fn to_json(&self) -> String {
-        self.0.to_json()
+    fn to_json(&self, py: Python<'_>) -> PyResult<String> {
+        detached(py, || Ok(self.0.to_json()))
     }
 
     fn __reduce__(slf: &Bound<'_, Self>) -> PyResult<(Py<PyAny>, (String,))> {
@@ -63,21 +68,16 @@ impl Tokenizer {
     }
 }
 
-/// The tokenizer of the model at `path`, if it has one.
-#[pyfunction]
-pub fn read_tokenizer(path: PathBuf) -> PyResult<Option<Tokenizer>> {
-    let tokenizer = Model::open(&path).and_then(|model| model.tokenizer()).map_err(exception)?;
-    Ok(tokenizer.map(Tokenizer))
-}
-
 /// The text that the engine carries.
 #[pyfunction]
-pub fn tiny_shakespeare() -> PyResult<String> {
+pub fn tiny_shakespeare(py: Python<'_>) -> PyResult<String> {
     let bytes =
         DataOptions { tokenizer: TokenizerKind::Byte, val_fraction: 0.0, ..DataOptions::default() };
-    let data = Dataset::build(&Input::TinyShakespeare, &bytes, None, &mut |_, _| {});
-    let data = data.map_err(exception)?;
-    let mut ids = vec![0; data.train.len()];
-    data.train.read(0, &mut ids).map_err(exception)?;
-    Ok(data.tokenizer.decode(&ids))
+    let text = || {
+        let data = Dataset::build(&Input::TinyShakespeare, &bytes, None, &mut |_, _| {})?;
+        let mut ids = vec![0; data.train.len()];
+        data.train.read(0, &mut ids)?;
+        Ok(data.tokenizer.decode(&ids))
+    };
+    detached(py, || text().map_err(exception))
 }

@@ -1,92 +1,113 @@
 //! The program's trainer, told and heard from Python.
 
-use crate::failure::exception;
-use crate::processor::detached;
-use pyo3::exceptions::{PyKeyboardInterrupt, PyValueError};
+use crate::failure::{exception, in_python};
+use crate::processor::{detached, fault};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use serde_json::json;
 use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tinygpt::checkpoint::{TrainState, check_finite};
-use tinygpt::files::write_whole;
-use tinygpt::model::{Params, Tensors};
-use tinygpt::run::keys::Group;
-use tinygpt::run::layers::Origin;
-use tinygpt::run::settings::diff;
-use tinygpt::run::{self, Ending, Event, data_options, dataset, folder::RUNS};
-use tinygpt::{Checkpoint, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
-use tinygpt_kernels::{Cpu, Isa};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+use tinygpt::Layers;
+use tinygpt::run::start::{self, Begun, New, Starting, is_foreign};
+use tinygpt::run::{self, Ending, Event, folder::RUNS, model_path, open_model};
 
-/// A training about to start.
-struct Begun {
-    run: Run,
-    trainer: Trainer,
-    sample_tokens: usize,
-    /// What the user should know of how it starts.
-    notes: Vec<String>,
+/// How often a start is asked whether the user still wants it.
+const MOMENT: Duration = Duration::from_millis(50);
+/// How long one that is to stop may take to put away what it has made.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// What a training starts from.
+struct Asked {
+    layers: Layers,
+    init_from: Option<PathBuf>,
+    /// A run, the newest if there is no path, or a training of nanoGPT's.
+    resume: Option<Option<PathBuf>>,
+    overwrite: bool,
 }
 
-/// Trains a new run, or goes on with `resume`. Each event goes to `on_event` as JSON. Returns the
-/// run's folder. Ctrl-C, or an exception of `on_event`, saves first.
+/// Trains a new run, from new weights or `init_from`, or goes on with `resume`, `newest` without a
+/// path. Each event goes to `on_event` as JSON. Returns the run's folder. Ctrl-C, or an exception of
+/// `on_event`, saves first.
 #[pyfunction]
-#[pyo3(signature = (text, preset, file, settings, resume, on_event))]
+#[pyo3(signature = (
+    text, preset, file, settings, on_event, *, init_from, resume, newest, overwrite
+))]
 pub fn train(
     py: Python<'_>,
     text: Vec<PathBuf>,
     preset: Option<String>,
     file: Option<PathBuf>,
     settings: Vec<(String, String)>,
-    resume: Option<PathBuf>,
     on_event: Py<PyAny>,
+    init_from: Option<PathBuf>,
+    resume: Option<PathBuf>,
+    newest: bool,
+    overwrite: bool,
 ) -> PyResult<PathBuf> {
-    let layers = Layers { preset, file, text, command_line: settings, ..Layers::default() };
+    let layers = Layers {
+        preset,
+        file,
+        text,
+        command_line: settings,
+        are_arguments: true,
+        ..Layers::default()
+    };
+    let resume = (newest || resume.is_some()).then_some(resume);
+    let goes_on = resume.is_some();
+    let begun = begun(py, Asked { layers, init_from, resume, overwrite }, &on_event)?;
+    let folder = begun.run.folder().to_owned();
     detached(py, || {
-        let mut begun = match resume {
-            Some(path) => again(&path, layers)?,
-            None => anew(&layers)?,
-        };
-        let folder = begun.run.folder().to_owned();
         tell(&on_event, json!({ "event": "start", "folder": folder }).to_string())?;
-        for note in &begun.notes {
-            tell(&on_event, json!({ "event": "warning", "text": note }).to_string())?;
+        for note in &begun.trainer.data().notices {
+            tell(&on_event, warning(note))?;
         }
-        let progress = begun.trainer.progress();
-        let (step, all) = (progress.step, begun.trainer.config().max_iters);
-        // One that was stopped in its last evaluation has only that to do.
-        if step >= all && progress.last_eval == Some(step) {
+        if goes_on && begun.is_done() {
+            let (step, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
             let longer = format!("raise it with max_iters={}", 2 * step.max(1));
             let done = format!("already at {step} of {all} steps (max_iters); {longer}");
-            tell(&on_event, json!({ "event": "warning", "text": done }).to_string())?;
-            return Ok(folder);
+            return tell(&on_event, warning(&done));
         }
-        let failed = RefCell::new(None);
-        let keep = |result: PyResult<()>| {
-            if let Err(error) = result {
-                failed.borrow_mut().get_or_insert(error);
-            }
-        };
-        let stop = || {
-            keep(Python::attach(|py| py.check_signals()));
-            failed.borrow().is_some()
-        };
-        let mut hear = |event: Event| {
-            if let Some(json) = as_json(&event) {
-                keep(tell(&on_event, json));
-            }
-        };
-        let Begun { run, trainer, sample_tokens, .. } = &mut begun;
-        let ending = run::train(run, trainer, *sample_tokens, &stop, &mut hear);
-        match (failed.take(), ending.map_err(exception)?) {
-            (Some(error), _) => Err(error),
-            (None, Ending::Stopped) => Err(PyKeyboardInterrupt::new_err(())),
-            _ => Ok(folder),
+        run_to_its_end(begun, &on_event)
+    })?;
+    Ok(folder)
+}
+
+fn run_to_its_end(mut begun: Begun, on_event: &Py<PyAny>) -> PyResult<()> {
+    let failed = RefCell::new(None);
+    let keep = |result: PyResult<()>| {
+        if let Err(error) = result {
+            failed.borrow_mut().get_or_insert(error);
         }
-    })
+    };
+    let stop = || {
+        keep(Python::attach(|py| py.check_signals()));
+        failed.borrow().is_some()
+    };
+    let mut hear = |event: Event| {
+        if let Some(json) = as_json(&event) {
+            keep(tell(on_event, json));
+        }
+    };
+    let Begun { run, trainer, settings } = &mut begun;
+    let ending = run::train(run, trainer, settings.run.sample_tokens, &stop, &mut hear);
+    match (failed.take(), ending.map_err(exception)?) {
+        (Some(error), _) => Err(error),
+        (None, Ending::Stopped) => Err(PyKeyboardInterrupt::new_err(())),
+        _ => Ok(()),
+    }
 }
 
 fn tell(on_event: &Py<PyAny>, event: String) -> PyResult<()> {
     Python::attach(|py| on_event.call1(py, (event,)).map(drop))
+}
+
+fn warning(text: &str) -> String {
+    json!({ "event": "warning", "text": text }).to_string()
 }
 
 /// An event with the keys and digits of metrics.jsonl; none for what only a progress bar needs.
@@ -104,91 +125,105 @@ fn as_json(event: &Event) -> Option<String> {
     Some(format!("{{\"event\":\"{kind}\",{}", &json[1..]))
 }
 
-/// A new run: its folder is made when its settings are known to work, and what is made is removed
-/// again when its text is not.
-fn anew(layers: &Layers) -> PyResult<Begun> {
-    let mut settings = Settings::resolve(layers).map_err(exception)?;
-    settings.check_from_scratch().map_err(exception)?;
-    settings.settle_dtype(Isa::best());
-    for origin in settings.origins.values_mut() {
-        if *origin == Origin::CommandLine {
-            *origin = Origin::Argument;
-        }
-    }
-    let out_dir = Path::new(&settings.run.out_dir);
-    let (named, made) = (!out_dir.as_os_str().is_empty(), !out_dir.exists());
-    if named && Run::open(Path::new(""), Some(out_dir)).is_ok() {
-        let problem = format!("{}: there is a run already", out_dir.display());
-        let hint = "resume= goes on with it, another out_dir= keeps it";
-        return Err(PyValueError::new_err(format!("{problem}\nhint: {hint}")));
-    }
-    let run = match named {
-        false => Run::create(Path::new(RUNS), &settings.preset),
-        true => Run::create_at(out_dir, false),
-    }
-    .map_err(exception)?;
-    let trainer =
-        first_trainer(&run, &mut settings).inspect_err(|_| run.take_back(!named || made))?;
-    if !settings.train.eval_only {
-        run.call_latest(Path::new(RUNS));
-    }
-    let notes = trainer.data().notices.clone();
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
+/// What a start says to whoever waits for it.
+enum Said {
+    /// A whole sentence.
+    Note(String),
+    /// A folder to remove when it is left alone.
+    Room(PathBuf),
+    Begun(Box<tinygpt::Result<Begun>>),
+    /// A panic's words.
+    Fault(PyErr),
 }
 
-fn first_trainer(run: &Run, settings: &mut Settings) -> PyResult<Trainer> {
-    let (data, options) = (run.data(), data_options(settings));
-    let (input, folder) = match &settings.text[..] {
-        [] => (Input::TinyShakespeare, None),
-        paths => (Input::Paths(paths.to_vec()), Some(data.as_path())),
+/// Begins on a thread of its own: a text may take minutes to become tokens, and a pipe for ever to be
+/// written, and Python's signals come to the thread that called. When one does, the start is told to
+/// stop; one that hears nothing, because it waits for a pipe, is left to itself, without its folder.
+fn begun(py: Python<'_>, asked: Asked, on_event: &Py<PyAny>) -> PyResult<Begun> {
+    let (say, mut heard) = channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = stop.clone();
+    std::thread::spawn(move || {
+        let said = say.clone();
+        let mut hear = move |starting: Starting| {
+            if told.load(Ordering::Relaxed) {
+                // Caught below; what the start has made is put away on the way there.
+                resume_unwind(Box::new("stopped"));
+            }
+            pass_on(starting, &said);
+        };
+        let begun = catch_unwind(AssertUnwindSafe(|| begin(asked, &mut hear)));
+        // Nobody hears it when it was stopped.
+        let _ = say.send(match begun {
+            Ok(begun) => Said::Begun(Box::new(begun)),
+            Err(panic) => Said::Fault(fault(&*panic)),
+        });
+    });
+    let mut room = None;
+    let result = waited_for(py, &mut heard, &mut room, on_event);
+    if result.is_err() && !stop.swap(true, Ordering::Relaxed) {
+        py.detach(move || put_away(&heard, room.as_deref()));
+    }
+    result
+}
+
+fn pass_on(starting: Starting, say: &Sender<Said>) {
+    let said = match starting {
+        Starting::Note(note) => Said::Note(note.into()),
+        Starting::Changed(change) => {
+            Said::Note(format!("changed: {} {} -> {}", change.key.name, change.old, change.new))
+        }
+        Starting::Room(folder) => Said::Room(folder.to_owned()),
+        _ => return,
     };
-    let data = Dataset::build(&input, &options, folder, &mut |_, _| {}).map_err(exception)?;
-    settings.settle_vocab_size(data.tokenizer.vocab_size()).map_err(exception)?;
-    settings.model.check().map_err(exception)?;
-    let table = Arc::new(Tensors::of(&settings.model));
-    let params = Params::init(table, settings.train.seed);
-    write_whole(&run.config(), settings.to_toml()).map_err(exception)?;
-    let gpt = Gpt::with_params(settings.model.clone(), params, cpu(settings)).map_err(exception)?;
-    Trainer::new(gpt, data, settings.train.clone()).map_err(exception)
+    let _ = say.send(said);
 }
 
-/// A run that stopped, with whatever settings are changed.
-fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
-    if layers.preset.is_some() || layers.file.is_some() || !layers.text.is_empty() {
-        let problem = "a resumed run keeps its text, preset and config; only settings can change";
-        return Err(PyValueError::new_err(problem));
-    }
-    let run = Run::open(Path::new(RUNS), Some(path)).map_err(exception)?;
-    let newest = run.newest().map_err(exception)?;
-    let written = Layers { file: Some(run.config()), ..Layers::default() };
-    let changed = Layers { command_line: layers.command_line, ..written.clone() };
-    let written = Settings::resolve(&written).map_err(exception)?;
-    let mut settings = Settings::resolve(&changed).map_err(exception)?;
-    settings.settle_dtype(Isa::best());
-    let mut notes = Vec::new();
-    for change in diff(&written, &settings) {
-        let fixed = matches!(change.key.group, Group::Model | Group::Data);
-        if fixed || matches!(change.key.name, "seed" | "out_dir") {
-            let problem = format!(
-                "{0} = {1}: this run has {0} = {2}\nhint: what the model and its text are cannot \
-                 change; start a new run",
-                change.key.name, change.new, change.old
-            );
-            return Err(PyValueError::new_err(problem));
+fn waited_for(
+    py: Python<'_>,
+    heard: &mut Receiver<Said>,
+    room: &mut Option<PathBuf>,
+    on_event: &Py<PyAny>,
+) -> PyResult<Begun> {
+    loop {
+        py.check_signals()?;
+        // Mutably, because a channel's end may not be shared with whoever holds the lock meanwhile.
+        let end = &mut *heard;
+        match py.detach(move || end.recv_timeout(MOMENT)) {
+            Ok(Said::Note(note)) => tell(on_event, warning(&in_python(&note)))?,
+            Ok(Said::Room(folder)) => *room = Some(folder),
+            Ok(Said::Begun(begun)) => return begun.map_err(exception),
+            Ok(Said::Fault(fault)) => return Err(fault),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(fault(&"a thread ended")),
         }
-        notes.push(format!("changed: {} {} -> {}", change.key.name, change.old, change.new));
     }
-    let loaded = Checkpoint::load(&newest).map_err(exception)?;
-    check_finite(&loaded.params, &newest).map_err(exception)?;
-    let state = TrainState::load(&newest, &loaded.params).map_err(exception)?;
-    let data = dataset(&run, &newest, &settings, &mut |_, _| {}).map_err(exception)?;
-    let model = tinygpt::GptConfig { dropout: settings.model.dropout, ..loaded.config };
-    let gpt = Gpt::with_params(model, loaded.params, cpu(&settings)).map_err(exception)?;
-    let trainer = Trainer::resume(gpt, state, data, settings.train.clone()).map_err(exception)?;
-    write_whole(&run.config(), settings.to_toml()).map_err(exception)?;
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
 }
 
-fn cpu(settings: &Settings) -> Cpu {
-    Cpu::new(settings.run.threads, Isa::best())
+/// Waits a moment for a start that is to stop to end, and then removes the folder that it works in.
+fn put_away(heard: &Receiver<Said>, room: Option<&Path>) {
+    let until = Instant::now() + PATIENCE;
+    while let Ok(said) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        if matches!(said, Said::Begun(_) | Said::Fault(_)) {
+            return;
+        }
+    }
+    if let Some(room) = room {
+        let _ = std::fs::remove_dir_all(room);
+    }
+}
+
+fn begin(asked: Asked, hear: start::Hear) -> tinygpt::Result<Begun> {
+    let Asked { layers, init_from, resume, overwrite } = asked;
+    let theirs = resume.clone().flatten().filter(|path| is_foreign(path));
+    let goes_on = theirs.is_some();
+    if let Some(path) = resume.filter(|_| !goes_on) {
+        return start::again(path.as_deref(), layers, hear);
+    }
+    let open = |path: PathBuf| open_model(&model_path(Path::new(RUNS), Some(&path))?);
+    let model = init_from.or(theirs).map(open).transpose()?;
+    let settings = start::settings(layers, model.as_ref(), goes_on)?;
+    let notices = model.iter().flat_map(|model| &model.notices).chain(&settings.notices);
+    notices.for_each(|notice| hear(Starting::Note(notice)));
+    start::anew(New { settings, model, goes_on, overwrite }, hear)
 }

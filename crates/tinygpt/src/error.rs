@@ -11,6 +11,14 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// What was asked for cannot be, or not together: ask for something else.
+    #[error("{problem}")]
+    Usage {
+        /// What cannot be.
+        problem: String,
+        /// What to do, when we know.
+        hint: Option<String>,
+    },
     /// A setting has a value that cannot work: change that setting.
     #[error("{key} = {found}: {expected}")]
     Config {
@@ -52,6 +60,8 @@ pub enum Error {
         path: PathBuf,
         /// The system's own error.
         source: std::io::Error,
+        /// What to do, when we know.
+        hint: Option<String>,
     },
     /// A loss, gradient or logit is NaN or infinite: the model's state is not to be trusted.
     #[error("{what} is not finite ({value})")]
@@ -76,12 +86,17 @@ impl Error {
     /// What to do about it, when we know.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Error::Config { hint, .. }
+            Error::Usage { hint, .. }
+            | Error::Config { hint, .. }
             | Error::Data { hint, .. }
             | Error::Checkpoint { hint, .. }
+            | Error::Io { hint, .. }
             | Error::NotFinite { hint, .. } => hint.as_deref(),
-            Error::Io { .. } => None,
         }
+    }
+
+    pub(crate) fn usage(problem: impl Into<String>) -> Self {
+        Error::Usage { problem: problem.into(), hint: None }
     }
 
     pub(crate) fn config(
@@ -103,7 +118,7 @@ impl Error {
     /// For `map_err`: `fs::read(path).map_err(Error::io("read", path))`.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.to_owned();
-        move |source| Error::Io { doing, path, source }
+        move |source| Error::Io { doing, path, source, hint: None }
     }
 
     /// What is wrong with the text or the settings in a checkpoint's file, as a fault of that file.
@@ -120,16 +135,23 @@ impl Error {
         }
     }
 
-    /// The same error with a hint (which an [`Error::Io`] cannot carry).
+    /// The same error with a hint.
     pub(crate) fn with_hint(mut self, text: impl Into<String>) -> Self {
         match &mut self {
-            Error::Config { hint, .. }
+            Error::Usage { hint, .. }
+            | Error::Config { hint, .. }
             | Error::Data { hint, .. }
             | Error::Checkpoint { hint, .. }
+            | Error::Io { hint, .. }
             | Error::NotFinite { hint, .. } => *hint = Some(text.into()),
-            Error::Io { .. } => {}
         }
         self
+    }
+
+    /// The same error with one more way out, before the one that it has.
+    pub(crate) fn and_hint(self, text: &str) -> Self {
+        let both = self.hint().map_or(text.to_owned(), |first| format!("{text}; {first}"));
+        self.with_hint(both)
     }
 }
 

@@ -1,7 +1,7 @@
 //! `tinygpt check`: the facts that a GPT stands on, tested on this machine.
 
 use super::info::named_model;
-use crate::args::{cpu, threads};
+use crate::args::threads;
 use crate::memory::check_checking;
 use crate::{Outcome, failure::Failure, out::Out, trained};
 use clap::builder::PossibleValuesParser;
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tinygpt::GptConfig;
 use tinygpt::check::{BrokenMask, CHECKS, Report, Row, Subject};
-use tinygpt::run::{folder::RUNS, read::PRESETS};
+use tinygpt::run::{cpu, folder::RUNS, read::PRESETS};
 
 const HELP: &str = "\
 One row a fact: the parameter count; the first loss against ln V; the variance of attention scores

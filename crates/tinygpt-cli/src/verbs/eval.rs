@@ -146,7 +146,7 @@ fn measured(
         bar.at(done, total);
         ControlFlow::Continue(())
     });
-    bar.finish();
+    drop(bar);
     let (loss, seconds) = (loss?.expect("nobody ends it"), started.elapsed().as_secs_f64());
     if !loss.is_finite() {
         let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";

@@ -240,19 +240,6 @@ impl Run {
         if there { Ok(last) } else { self.model() }
     }
 
-    /// Takes back a start that failed before its first step: the files that it wrote, and the folder
-    /// if that was `made` for it and nothing else is in it. What cannot be removed stays: the error
-    /// that matters is the start's.
-    pub fn take_back(&self, made: bool) {
-        let _ = files::remove_only(&self.data(), &DATA_FILES);
-        for file in [self.config(), self.metrics()] {
-            let _ = fs::remove_file(file);
-        }
-        if made {
-            let _ = fs::remove_dir(&self.folder);
-        }
-    }
-
     /// Removes what kills left of files that were being written; for who holds the [`lock`](Self::lock).
     pub(super) fn remove_left(&self) {
         files::remove_left(&self.folder, &[METRICS, CONFIG, TABLE, CHART, SAMPLES, PROFILE]);
@@ -353,25 +340,6 @@ pub(super) mod tests {
         Run::create_at(&folder, true).unwrap();
         assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);
-    }
-
-    #[test]
-    fn a_start_that_failed_takes_back_its_own_files_and_no_others() {
-        let parent = tempfile::tempdir().unwrap();
-        for (made, mine, left) in [(true, false, false), (false, false, true), (true, true, true)] {
-            let run = Run::create_at(&parent.path().join("out"), false).unwrap();
-            fs::write(run.config(), "ours").unwrap();
-            fs::create_dir(run.data()).unwrap();
-            fs::write(run.data().join("train.bin"), "ours").unwrap();
-            if mine {
-                fs::write(run.folder().join("notes.txt"), "mine").unwrap();
-            }
-            run.take_back(made);
-            assert_eq!(run.folder().exists(), left, "{made} {mine}");
-            if left {
-                assert_eq!(names(run.folder()), &["notes.txt"][usize::from(!mine)..]);
-            }
-        }
     }
 
     #[test]

@@ -37,6 +37,13 @@ pub enum Origin {
     Processor,
 }
 
+impl Origin {
+    /// Whether the user said so now: neither a file nor a preset did.
+    pub(super) fn is_typed(&self) -> bool {
+        matches!(self, Origin::CommandLine | Origin::Argument)
+    }
+}
+
 const PRESET: &str = "preset ";
 const FROM_TOKENIZER: &str = "from the tokenizer";
 const FOR_PROCESSOR: &str = "auto, for this processor";

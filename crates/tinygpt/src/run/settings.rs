@@ -36,6 +36,8 @@ pub struct Layers {
     pub text: Vec<PathBuf>,
     /// Keys and values as typed.
     pub command_line: Vec<(String, String)>,
+    /// Whether these are a call's arguments, and no command line's.
+    pub are_arguments: bool,
     /// Whether the weights come from elsewhere, as a file of nanoGPT's may demand.
     pub has_weights: bool,
 }
@@ -93,7 +95,7 @@ impl Settings {
         };
         let typed = layers.command_line.iter();
         let rows = typed.map(|(key, text)| typed_value(key, text)).collect::<Result<_>>()?;
-        stack.lay(rows, Origin::CommandLine);
+        stack.lay(rows, if layers.are_arguments { Origin::Argument } else { Origin::CommandLine });
         stack.shorten_warmup();
         let settings = Self {
             preset: preset.into(),

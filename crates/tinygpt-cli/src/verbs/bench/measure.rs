@@ -39,7 +39,7 @@ impl Plan {
             let done = started.elapsed().min(self.time);
             bar.at(done.as_millis() as u64, self.time.as_millis() as u64);
         }
-        bar.finish();
+        drop(bar);
         Ok(Times::new(ms))
     }
 }

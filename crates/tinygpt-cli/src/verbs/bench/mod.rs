@@ -4,10 +4,9 @@ mod measure;
 mod subject;
 
 use crate::args::{
-    cpu, dtype_of, number_of, precision, precision_of, recipe, settled, typed_settings,
-    with_settings,
+    dtype_of, number_of, precision, precision_of, recipe, settled, typed_settings, with_settings,
 };
-use crate::memory::{check_limits, check_measuring, check_training};
+use crate::memory::{check_limits, check_measuring};
 use crate::ops::{Limits, peak_now};
 use crate::progress::patiently;
 use crate::{Outcome, failure::Failure, machine, out::Out};
@@ -20,7 +19,11 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 use subject::{Found, Subject};
-use tinygpt::run::keys::{Group, Key};
+use tinygpt::run::memory::check_training;
+use tinygpt::run::{
+    cpu,
+    keys::{Group, Key},
+};
 use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
 use tinygpt::{Factors, Gpt, Layers, Precision};

@@ -3,13 +3,10 @@
 mod begin;
 mod profile;
 mod report;
-mod room;
 mod signals;
-mod weights;
 
 use crate::args::{recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
-use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use profile::Profile;
 use signals::Signals;
@@ -17,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use tinygpt::checkpoint::read_progress;
 use tinygpt::files::quoted;
-use tinygpt::run::{Ending, Event};
+use tinygpt::run::{Ending, Event, start::Begun};
 use tinygpt::{Error, Run, Trainer};
 
 const HELP: &str = "\
@@ -106,12 +103,11 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let signals = Signals::watch()?;
     let mut begun = match settings {
         Some(settings) => begin::anew(matches, settings, model, &signals)?,
-        None => begin::again(matches)?,
+        None => begin::again(matches, &signals)?,
     };
     let progress = begun.trainer.progress().clone();
     let (done, all) = (progress.step, begun.trainer.config().max_iters);
-    // One that was stopped in its last evaluation has only that to do.
-    if resumes && done >= all && progress.last_eval == Some(done) {
+    if resumes && begun.is_done() {
         let longer = format!("raise it with --max-iters {}", 2 * done.max(1));
         return out.write(&format!("already at {done} of {all} steps (max_iters); {longer}\n"));
     }

@@ -1,7 +1,6 @@
 //! `tinygpt train --profile`: what every op of a run took, the steps, evaluations and samples
 //! together.
 
-use super::begin::Begun;
 use crate::failure::Failure;
 use crate::machine::{self, merged};
 use crate::memory::check_limits;
@@ -9,6 +8,7 @@ use crate::ops::{Costs, Limits, peak_now};
 use serde_json::json;
 use std::time::Instant;
 use tinygpt::files::write_whole;
+use tinygpt::run::start::Begun;
 
 /// A run that is being profiled.
 pub struct Profile {

@@ -1,11 +1,11 @@
 //! What a training says before its first step and after its last.
 
-use super::begin::Begun;
 use crate::anatomy::millions;
 use indicatif::{DecimalBytes, HumanDuration};
 use std::time::Duration;
 use tinygpt::checkpoint::Progress;
 use tinygpt::files::quoted;
+use tinygpt::run::start::Begun;
 use tinygpt::run::{Ending, layers::Origin, thousands};
 use tinygpt::{Evaluation, Gpt, Settings, Split, TrainConfig};
 

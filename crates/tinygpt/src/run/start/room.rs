@@ -1,6 +1,6 @@
 //! A folder for tokens in the making, gone with the program that makes them.
 
-use crate::failure::Failure;
+use crate::error::{Error, Result};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::Duration;
@@ -19,16 +19,14 @@ pub struct Room {
 impl Room {
     /// One on the disk where the run will be, in the first folder above it that exists, so that a
     /// start that fails leaves nothing. Those that a kill left there are removed.
-    pub fn beside(run: Option<&Path>) -> Result<Self, Failure> {
+    pub fn beside(run: Option<&Path>) -> Result<Self> {
         let here = Path::new(".");
         let mut above = run.into_iter().flat_map(Path::ancestors);
         let beside = above.find(|folder| folder.is_dir()).unwrap_or(here);
         // Where there was no folder of runs yet, it was here.
         [beside, here].into_iter().for_each(sweep);
         let folder = tempfile::Builder::new().prefix(PREFIX).tempdir_in(beside);
-        let folder = folder.map_err(|error| {
-            Failure::run(format!("cannot write in {}: {error}", beside.display()))
-        })?;
+        let folder = folder.map_err(Error::io("write in", beside))?;
         let lock = File::open(folder.path()).ok().filter(|file| file.try_lock().is_ok());
         Ok(Self { folder, _lock: lock })
     }

@@ -1,30 +1,34 @@
 //! The weights that a training starts from, and what of its settings they decide.
 
-use crate::out::tell;
-use crate::{failure::Failure, trained};
+use super::{Hear, Starting};
+use crate::checkpoint::{check_finite, read_progress};
+use crate::config::GptConfig;
+use crate::data::Dataset;
+use crate::error::{Error, Result};
+use crate::formats::{Format, GoesOn, Model};
+use crate::model::Params;
+use crate::run::layers::Origin;
+use crate::run::model::read_model;
+use crate::run::settings::{Settings, diff};
+use crate::tokenizer::{Tokenizer, TokenizerKind};
 use std::path::{Path, PathBuf};
-use tinygpt::checkpoint::{check_finite, read_progress};
-use tinygpt::formats::{GoesOn, Model};
-use tinygpt::model::Params;
-use tinygpt::run::layers::Origin;
-use tinygpt::run::settings::diff;
-use tinygpt::{Dataset, GptConfig, Settings, Tokenizer, TokenizerKind};
 
 /// Weights to start from.
 pub struct Weights {
     path: PathBuf,
     pub params: Params,
     pub tokenizer: Option<Tokenizer>,
-    /// The shortest context that was asked for, if one was.
-    block_size: Option<usize>,
+    /// The shortest context that was asked for, and by whom, if one was.
+    block_size: Option<(usize, Origin)>,
     /// What is taken along where a training goes on.
     pub goes_on: Option<GoesOn>,
 }
 
 impl Weights {
     /// Loads them, and makes the architecture of `settings` theirs.
-    pub fn load(model: &Model, settings: &mut Settings, goes_on: bool) -> Result<Self, Failure> {
-        let (params, tokenizer) = trained::read(model)?;
+    pub fn load(model: &Model, settings: &mut Settings, goes_on: bool, hear: Hear) -> Result<Self> {
+        hear(Starting::Doing(&format!("loading {}", model.path.display())));
+        let (params, tokenizer) = read_model(model)?;
         let path = model.path.clone();
         check_finite(&params, &path)?;
         let goes_on = goes_on.then(|| model.goes_on(&params)).transpose()?;
@@ -33,13 +37,13 @@ impl Weights {
         let mut block_size = None;
         for change in diff(&asked, settings) {
             let name = change.key.name;
-            let typed = asked.origins[name] == Origin::CommandLine;
+            let typed = asked.origins[name].is_typed();
             if name == "block_size" && typed && asked.model.block_size < settings.model.block_size {
-                block_size = Some(asked.model.block_size);
+                block_size = Some((asked.model.block_size, asked.origins[name].clone()));
                 continue;
             }
             if typed {
-                return Err(Failure::usage(format!(
+                return Err(Error::usage(format!(
                     "{name} = {}: the weights at {} have {name} = {}",
                     change.old,
                     path.display(),
@@ -53,41 +57,43 @@ impl Weights {
         settings.origins.insert("vocab_size", Origin::File(path.clone()));
         match &tokenizer {
             Some(tokenizer) => settings.run.tokenizer = its_kind(tokenizer, &path, &asked)?,
-            None => {
-                tell(&format!("note: {} has no tokenizer; the text's own is used", path.display()))
-            }
+            None => hear(Starting::Note(&format!(
+                "{} has no tokenizer; the text's own is used",
+                path.display()
+            ))),
         }
         let has_state = match model.iterations() {
             Some(_) => model.has_state(),
             None => !matches!(read_progress(&path), Ok(None)),
         };
-        if goes_on.is_none() && (!has_state || trained::is_foreign(model)) {
+        if goes_on.is_none() && (!has_state || model.format != Format::TinyGpt) {
             let (shown, only) =
                 (path.display(), if has_state { "" } else { "holds weights only; " });
-            tell(&format!("note: {shown} {only}the optimizer starts afresh"));
+            hear(Starting::Note(&format!("{shown} {only}the optimizer starts afresh")));
         }
         Ok(Self { path, params, tokenizer, block_size, goes_on })
     }
 
     /// Leaves out the last positions: those that were not asked for, or that no part of the text is
     /// long enough for.
-    pub fn crop(&mut self, settings: &mut Settings, data: &Dataset) {
+    pub fn crop(&mut self, settings: &mut Settings, data: &Dataset, hear: Hear) {
         let val = data.val.as_ref().map(|val| val.len());
         let longest =
             val.into_iter().chain([data.train.len()]).min().unwrap_or(0).saturating_sub(1);
-        let block_size = self.block_size.unwrap_or(settings.model.block_size);
+        let asked = self.block_size.as_ref();
+        let block_size = asked.map_or(settings.model.block_size, |(asked, _)| *asked);
         let fits = block_size.min(longest);
         if self.goes_on.is_some() || fits == 0 || fits == settings.model.block_size {
             return;
         }
         if fits < block_size {
-            tell(&format!(
-                "note: block_size = {fits} instead of {block_size}: the text has no more tokens"
-            ));
+            hear(Starting::Note(&format!(
+                "block_size = {fits} instead of {block_size}: the text has no more tokens"
+            )));
         }
         settings.model.block_size = fits;
-        let origin = match self.block_size {
-            Some(asked) if asked == fits => Origin::CommandLine,
+        let origin = match asked {
+            Some((asked, origin)) if *asked == fits => origin.clone(),
             _ => Origin::File(self.path.clone()),
         };
         settings.origins.insert("block_size", origin);
@@ -99,11 +105,7 @@ impl Weights {
 ///
 /// # Errors
 /// Others were asked for.
-fn its_kind(
-    tokenizer: &Tokenizer,
-    path: &Path,
-    asked: &Settings,
-) -> Result<TokenizerKind, Failure> {
+fn its_kind(tokenizer: &Tokenizer, path: &Path, asked: &Settings) -> Result<TokenizerKind> {
     let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
     let kind = match tokenizer.name() {
         "char" => TokenizerKind::Char,
@@ -119,13 +121,13 @@ fn its_kind(
         TokenizerKind::File(file) => Tokenizer::read(file)? != *tokenizer,
         typed => *typed != kind,
     };
-    if is_other && asked.origins["tokenizer"] == Origin::CommandLine {
+    if is_other && asked.origins["tokenizer"].is_typed() {
         let problem = format!(
             "tokenizer = {typed}: the weights at {} have their own, {}",
             path.display(),
             tokenizer.name()
         );
-        return Err(Failure::usage(problem).with_hint("leave that flag out"));
+        return Err(Error::usage(problem).with_hint("leave that flag out"));
     }
     Ok(kind)
 }
