@@ -13,7 +13,7 @@ use tinygpt::files::write_whole;
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::Group;
 use tinygpt::run::layers::Origin;
-use tinygpt::run::settings::diff;
+use tinygpt::run::{settings::diff, values::RunSettings};
 use tinygpt::run::{self, Ending, Event, data_options, dataset, folder::RUNS};
 use tinygpt::{Checkpoint, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
 use tinygpt_kernels::{Cpu, Isa};
@@ -22,7 +22,7 @@ use tinygpt_kernels::{Cpu, Isa};
 struct Begun {
     run: Run,
     trainer: Trainer,
-    sample_tokens: usize,
+    settings: RunSettings,
     /// What the user should know of how it starts.
     notes: Vec<String>,
 }
@@ -75,8 +75,8 @@ pub fn train(
                 keep(tell(&on_event, json));
             }
         };
-        let Begun { run, trainer, sample_tokens, .. } = &mut begun;
-        let ending = run::train(run, trainer, *sample_tokens, &stop, &mut hear);
+        let Begun { run, trainer, settings, .. } = &mut begun;
+        let ending = run::train(run, trainer, settings, &stop, &mut hear);
         match (failed.take(), ending.map_err(exception)?) {
             (Some(error), _) => Err(error),
             (None, Ending::Stopped) => Err(PyKeyboardInterrupt::new_err(())),
@@ -133,7 +133,7 @@ fn anew(layers: &Layers) -> PyResult<Begun> {
         run.call_latest(Path::new(RUNS));
     }
     let notes = trainer.data().notices.clone();
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
+    Ok(Begun { run, trainer, settings: settings.run, notes })
 }
 
 fn first_trainer(run: &Run, settings: &mut Settings) -> PyResult<Trainer> {
@@ -186,7 +186,7 @@ fn again(path: &Path, layers: Layers) -> PyResult<Begun> {
     let gpt = Gpt::with_params(model, loaded.params, cpu(&settings)).map_err(exception)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone()).map_err(exception)?;
     write_whole(&run.config(), settings.to_toml()).map_err(exception)?;
-    Ok(Begun { run, trainer, sample_tokens: settings.run.sample_tokens, notes })
+    Ok(Begun { run, trainer, settings: settings.run, notes })
 }
 
 fn cpu(settings: &Settings) -> Cpu {

@@ -7,6 +7,7 @@
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
 //!       metrics.csv           the same, for spreadsheets
+//!       events.out.tfevents.* the same for TensorBoard, if it was asked for (`tensorboard.rs`)
 //!       loss.svg  samples.txt
 //!       profile.json          what the ops cost, if it was asked for
 //!       best/  last/          checkpoints: of the best validation loss, and of the last step
@@ -32,6 +33,8 @@ const TABLE: &str = "metrics.csv";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const PROFILE: &str = "profile.json";
+/// How a file for TensorBoard is called before and after its number; the end says that it is ours.
+const EVENTS: (&str, &str) = ("events.out.tfevents.", ".tinygpt");
 const DATA: &str = "data";
 /// What data/ can hold.
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
@@ -263,8 +266,23 @@ impl Run {
         checkpoint::remove(&self.best())?;
         checkpoint::remove(&self.last())?;
         files::remove_only(&self.data(), &DATA_FILES)?;
+        for (_, path) in event_files(&self.folder) {
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
         files::remove_only(&self.folder, &[CONFIG, TABLE, CHART, SAMPLES, PROFILE])
     }
+}
+
+/// A run's file for TensorBoard that was begun so many seconds after 1970.
+pub(super) fn event_file(folder: &Path, seconds: u64) -> PathBuf {
+    folder.join(format!("{}{seconds:010}{}", EVENTS.0, EVENTS.1))
+}
+
+/// Those that are there, each with its seconds.
+pub(super) fn event_files(folder: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
+    let seconds = |name: &str| name.strip_prefix(EVENTS.0)?.strip_suffix(EVENTS.1)?.parse().ok();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| Some((seconds(entry.file_name().to_str()?)?, entry.path())))
 }
 
 fn is_run(folder: &Path) -> bool {
@@ -349,7 +367,9 @@ pub(super) mod tests {
         let text = said(Run::create_at(&folder, false));
         assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
         assert!(checkpoint::exists(&run.best()));
-        fs::write(folder.join(TABLE), "ours").unwrap();
+        for name in [TABLE, "events.out.tfevents.0000000001.tinygpt"] {
+            fs::write(folder.join(name), "ours").unwrap();
+        }
         Run::create_at(&folder, true).unwrap();
         assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
         assert_eq!(names(&run.data()), ["mine.csv"]);

@@ -155,6 +155,7 @@ pub const KEYS: &[Key] = &[
         "threads",
         "Threads; 0 takes RAYON_NUM_THREADS or all there are. Any number, same result",
     ),
+    row(Run, "tensorboard", "Write the metrics for TensorBoard too: tensorboard --logdir runs"),
     row(Run, "out_dir", "Folder of the run; empty makes runs/PRESET, then runs/PRESET-2, ..."),
 ];
 

@@ -156,7 +156,7 @@ fn train(
     let ending = tinygpt::run::train(
         run,
         trainer,
-        settings.run.sample_tokens,
+        &settings.run,
         &|| signals.stop(),
         &mut |event| {
             // A reader who has gone is no reason to stop training; the first other trouble is
