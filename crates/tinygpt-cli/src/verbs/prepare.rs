@@ -1,6 +1,6 @@
 //! `tinygpt prepare`: nanoGPT's folder of tokens from a text.
 
-use crate::args::{typed_settings, with_settings};
+use crate::args::{typed_settings, with_settings, with_vocabulary};
 use crate::progress::reading;
 use crate::{Outcome, failure::Failure, out::Out, out::tell};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -55,7 +55,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         [] => Input::TinyShakespeare,
         _ => Input::Paths(text.clone()),
     };
-    let options = data_options(&settings);
+    let options = with_vocabulary(data_options(&settings))?;
     let done = reading(&text, |progress| {
         formats::prepare(&input, &options, to, matches.get_flag("force"), progress)
     })?;

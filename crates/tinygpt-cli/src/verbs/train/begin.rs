@@ -3,7 +3,7 @@
 use super::room::Room;
 use super::signals::Signals;
 use super::weights::Weights;
-use crate::args::{cpu, typed_settings};
+use crate::args::{cpu, typed_settings, with_vocabulary};
 use crate::memory::check_training;
 use crate::out::tell;
 use crate::progress::{patiently, reading};
@@ -18,7 +18,7 @@ use tinygpt::formats::{self, Format, GoesOn, Model};
 use tinygpt::model::{Params, Tensors};
 use tinygpt::run::keys::{self, Group};
 use tinygpt::run::layers::Origin;
-use tinygpt::run::read::{FINETUNE, LONGEST_CONFIG};
+use tinygpt::run::read::{FINETUNE, LONGEST_CONFIG, is_python};
 use tinygpt::run::{data_options, dataset, folder::RUNS};
 use tinygpt::run::{settings::diff, values::RunSettings};
 use tinygpt::{Checkpoint, DataOptions, Dataset, Gpt, Input, Layers, Run, Settings, Trainer};
@@ -49,12 +49,18 @@ pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings,
     let foreign = model.filter(|model| trained::is_foreign(model));
     let goes_on = foreign.filter(|_| matches.contains_id("resume"));
     let (file, text) = file_and_text(matches)?;
+    let dataset = matches.get_one::<String>("dataset").cloned();
+    if let (Some(name), [text, ..]) = (&dataset, &text[..]) {
+        let problem = format!("--dataset {name} and {}: two texts", text.display());
+        return Err(Failure::usage(problem).with_hint("leave one of them out"));
+    }
     let layers = Layers {
         preset: matches.get_one::<String>("preset").cloned(),
         usual_preset: foreign.map(|_| FINETUNE),
         brought: goes_on.map(|model| (model.path.clone(), brought(model))),
         file,
         text,
+        dataset,
         has_weights: model.is_some(),
         command_line: typed_settings(matches),
     };
@@ -75,7 +81,7 @@ pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings,
 /// The config file and the texts: one of the words may be a config of nanoGPT's.
 fn file_and_text(matches: &ArgMatches) -> Result<(Option<PathBuf>, Vec<PathBuf>), Failure> {
     let texts = matches.get_many::<PathBuf>("text").into_iter().flatten().cloned();
-    let (configs, text): (Vec<_>, Vec<_>) = texts.partition(|path| is_config(path));
+    let (configs, text): (Vec<_>, Vec<_>) = texts.partition(|path| is_python(path));
     let named = matches.get_one::<PathBuf>("config").cloned();
     let mut configs: Vec<PathBuf> = named.into_iter().chain(configs).collect();
     if let [one, another, ..] = &configs[..] {
@@ -85,11 +91,6 @@ fn file_and_text(matches: &ArgMatches) -> Result<(Option<PathBuf>, Vec<PathBuf>)
         ));
     }
     Ok((configs.pop(), text))
-}
-
-/// Whether a word is a config file of nanoGPT's, not a text.
-fn is_config(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "py")
 }
 
 /// How nanoGPT's trainer was told to train: not where, nor on what.
@@ -139,7 +140,7 @@ pub fn anew(
         model.map(|model| Weights::load(&model, &mut settings, goes_on)).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let known = vocabulary.is_some();
-    let options = DataOptions { vocabulary, ..data_options(&settings) };
+    let options = with_vocabulary(DataOptions { vocabulary, ..data_options(&settings) })?;
     let beside = if named { out_dir.parent() } else { Some(runs) };
     let (data, room) = read(&settings.text, &options, beside, signals)?;
     if goes_on && !known {
@@ -275,7 +276,7 @@ fn moved(data: Dataset, room: &Room, run: &Run) -> Result<Dataset, Failure> {
 
 /// The run that stopped, with whatever settings were changed on the command line.
 pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
-    if matches.contains_id("text") {
+    if matches.contains_id("text") || matches.contains_id("dataset") {
         return Err(Failure::usage("a resumed run keeps its text").with_hint(
             "`tinygpt train TEXT --init-from RUN` starts a new run from a run's weights",
         ));
@@ -303,6 +304,7 @@ pub fn again(matches: &ArgMatches) -> Result<Begun, Failure> {
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { command_line: typed_settings(matches), ..file.clone() };
     let (written, mut settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
+    settings.notices.iter().for_each(|notice| tell(&format!("note: {notice}")));
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
     let before =

@@ -7,7 +7,7 @@ mod room;
 mod signals;
 mod weights;
 
-use crate::args::{recipe, with_settings};
+use crate::args::{idle, recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
 use begin::Begun;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -34,6 +34,7 @@ Examples:
   tinygpt train --preset shakespeare-char        the 10.65M model that nanoGPT's readme trains
   tinygpt train --n_layer=6 --dropout=0.1        any setting, in nanoGPT's spelling
   tinygpt train config/train_x.py --max_iters=9  a config file of nanoGPT's, without Python
+  tinygpt train --dataset=mine --device=cpu      nanoGPT's data/mine, in its own words
   tinygpt train --resume                         go on with the newest run
   tinygpt train --resume --max-iters 4000        ... for longer
   tinygpt train my.txt --init-from runs/quick    start from another run's weights
@@ -55,7 +56,14 @@ pub fn arguments(command: Command) -> Command {
                      folder with nanoGPT's train.bin and val.bin; a config of nanoGPT's (.py)",
                 ),
         )
+        .arg(
+            Arg::new("dataset")
+                .long("dataset")
+                .value_name("NAME")
+                .help("The text in nanoGPT's spelling: its folder of tokens data/NAME"),
+        )
         .args(recipe())
+        .args(idle())
         .arg(
             Arg::new("resume")
                 .long("resume")
@@ -101,7 +109,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let resumes = matches.contains_id("resume") && model.is_none();
     let settings = if resumes { None } else { Some(begin::settings(matches, model.as_ref())?) };
     if let Some(settings) = settings.as_ref().filter(|_| matches.get_flag("print-config")) {
-        return out.write(&settings.to_toml());
+        return out.write(&weights::fitted(settings.clone(), model.as_ref())?.to_toml());
     }
     let signals = Signals::watch()?;
     let mut begun = match settings {
@@ -153,12 +161,8 @@ fn train(
         true => report::first_loss(loss, vocab_size),
         false => String::new(),
     };
-    let ending = tinygpt::run::train(
-        run,
-        trainer,
-        &settings.run,
-        &|| signals.stop(),
-        &mut |event| {
+    let ending =
+        tinygpt::run::train(run, trainer, &settings.run, &|| signals.stop(), &mut |event| {
             // A reader who has gone is no reason to stop training; the first other trouble is
             // told at the end.
             let said = match event {
@@ -191,8 +195,7 @@ fn train(
             if unheard.is_ok() {
                 unheard = said;
             }
-        },
-    );
+        });
     renderer.finish();
     let ending = ending.map_err(|error| failed(error, run, trainer))?;
     unheard.map(|()| (ending, last_sample))
