@@ -298,8 +298,8 @@ class TinyGPT(nn.Module):
         cls, model_type: str | PathLike, override_args: dict[str, Any] | None = None
     ) -> TinyGPT:
         """The weights of a published GPT-2 ("gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"),
-        through transformers, or of a folder or file of any format that `tiny_gpt.load` takes. In training
-        mode. Only `dropout` may be overridden."""
+        through transformers, or of a folder or file of any format that `tiny_gpt.load` takes. In
+        training mode. Only `dropout` may be overridden."""
         from .pretrained import from_pretrained
 
         return from_pretrained(cls, model_type, override_args or {})

@@ -20,9 +20,10 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
         let problem = format!("{name} has {found} numbers, the configuration says {len}");
         return Err(PyValueError::new_err(problem));
     }
-    // SAFETY: PyTorch says that so many initialised f32 lie there in a row, aligned. Every call of the engine holds references to its tensors until after it has dropped
-    // what it makes of them. That nobody else writes them meanwhile is what PyTorch's own operations
-    // ask of their callers too.
+    // SAFETY: PyTorch says that so many initialised f32 lie there in a row, aligned. Every call of
+    // the engine holds references to its tensors until after it has dropped what it makes of them.
+    // That nobody else writes them meanwhile is what PyTorch's own operations ask of their callers
+    // too.
     Ok(unsafe { Lent::new(start.cast(), len) })
 }
 
