@@ -314,8 +314,8 @@ class TinyGPT(nn.Module):
         if self.tokenizer is None:
             warnings.warn(
                 f"{os.fspath(folder)} has no tokenizer.json, because model.tokenizer is None: "
-                "tiny_gpt.load opens it, and train(text, init_from=...) with the text's own "
-                "tokens, but `tinygpt sample` and write() cannot turn its tokens into text; set "
+                "tiny_gpt.load opens it, but `tinygpt sample` and write() cannot turn its tokens "
+                "into text, and train(init_from=...) must be told tokenizer=...; set "
                 "model.tokenizer before saving",
                 stacklevel=2,
             )

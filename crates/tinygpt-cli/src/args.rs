@@ -1,13 +1,15 @@
 //! What the verbs' command lines have in common.
 
 use crate::failure::Failure;
+use crate::out::tell;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use tinygpt::run::keys::{Group, KEYS, Key};
+use tinygpt::formats::tokenizer_at;
+use tinygpt::run::keys::{self, Group, IDLE, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
-use tinygpt::tokenizer::{Bpe, Tokenizer, TokenizerKind};
+use tinygpt::tokenizer::{Bpe, TokenizerKind};
 use tinygpt::{Dtype, Isa, Precision};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
@@ -40,10 +42,50 @@ pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 
 /// Whether `word` is the flag of a setting that is true or false.
 fn is_switch(word: &OsString) -> bool {
-    let defaults = Settings::default().shown();
-    let name = word.to_str().and_then(|word| word.strip_prefix("--")).map(|n| n.replace('-', "_"));
-    let default = name.and_then(|name| defaults.get(name.as_str()).cloned());
-    default.is_some_and(|default| matches!(default.as_str(), "true" | "false"))
+    let Some(name) = word.to_str().and_then(|word| word.strip_prefix("--")) else { return false };
+    let (name, defaults) = (name.replace('-', "_"), Settings::default().shown());
+    IDLE.contains(&(&name, true))
+        || defaults.get(name.as_str()).is_some_and(|default| is_truth(default))
+}
+
+fn is_truth(value: &str) -> bool {
+    matches!(value, "true" | "false")
+}
+
+/// A flag that needs no value where it is true or false: only `--flag=value`, which [`normalised`]
+/// makes of `--flag true`, because a word after it is a TEXT.
+fn switch(arg: Arg) -> Arg {
+    arg.value_name("true|false").num_args(0..=1).require_equals(true).default_missing_value("true")
+}
+
+/// nanoGPT's flags that change nothing here, so that its command lines work.
+pub fn idle() -> impl Iterator<Item = Arg> {
+    IDLE.into_iter().map(|(name, truth)| {
+        let arg = Arg::new(name).long(name.replace('_', "-")).hide(true);
+        if truth { switch(arg) } else { arg }
+    })
+}
+
+/// Those that were typed.
+fn typed_idle(matches: &ArgMatches) -> impl Iterator<Item = (String, String)> {
+    IDLE.into_iter().filter_map(|(name, _)| typed(matches, name))
+}
+
+/// Says that those that were typed mean nothing, for a verb without settings.
+pub fn tell_idle(matches: &ArgMatches) -> Result<(), Failure> {
+    let idle: Vec<_> = typed_idle(matches).collect();
+    idle.iter().try_for_each(|(name, text)| keys::check_idle(name, text))?;
+    if !idle.is_empty() {
+        let names: Vec<_> = idle.into_iter().map(|(name, _)| name).collect();
+        tell(&format!("note: {}", keys::idle_notice(&names)));
+    }
+    Ok(())
+}
+
+/// The flag `name` and its text, if the verb takes it and it was typed.
+fn typed(matches: &ArgMatches, name: &str) -> Option<(String, String)> {
+    let value = matches.try_get_one::<String>(name).ok().flatten()?;
+    Some((name.to_string(), value.clone()))
 }
 
 /// One flag for every setting that is `wanted`, under its heading.
@@ -81,25 +123,17 @@ fn setting(key: &'static Key, default: &str, quick: &str) -> Arg {
             .hide_possible_values(true)
     } else if !key.forms.is_empty() {
         arg.value_name(key.forms)
-    } else if matches!(default, "true" | "false") {
-        // Only `--flag=value`, which `normalised` makes of `--flag true`: a word after it is a
-        // TEXT.
-        arg.value_name("true|false")
-            .num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
+    } else if is_truth(default) {
+        switch(arg)
     } else {
         arg.value_name(if default.starts_with('"') { "PATH" } else { "N" })
     }
 }
 
-/// The settings that were typed, of those that the verb takes.
+/// The settings that were typed, of those that the verb takes, and what means nothing.
 pub fn typed_settings(matches: &ArgMatches) -> Vec<(String, String)> {
-    let typed = |key: &Key| {
-        let value = matches.try_get_one::<String>(key.name).ok().flatten()?;
-        Some((key.name.to_string(), value.clone()))
-    };
-    KEYS.iter().filter_map(typed).collect()
+    let settings = KEYS.iter().filter_map(|key| typed(matches, key.name));
+    settings.chain(typed_idle(matches)).collect()
 }
 
 /// `--preset` and `--config`.
@@ -181,9 +215,7 @@ pub fn settled(layers: &Layers) -> Result<(Settings, Option<String>), Failure> {
         TokenizerKind::Byte => (256, "bytes".into()),
         TokenizerKind::Gpt2 => (Bpe::gpt2().tokens().len(), "GPT-2's tokens".into()),
         TokenizerKind::Bpe(size) => (*size, format!("bpe:{size}")),
-        TokenizerKind::File(path) => {
-            (Tokenizer::read(path)?.vocab_size(), path.display().to_string())
-        }
+        TokenizerKind::File(path) => (tokenizer_at(path)?.vocab_size(), path.display().to_string()),
     };
     settings.settle_vocab_size(tokens)?;
     Ok((settings, Some(of)))

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 PROGRAM, LOGITS = sys.argv[1], sys.argv[2]
@@ -145,7 +146,7 @@ def other_numbers_heads_and_activations_are_read(folder):
 
 @needs("torch", "transformers")
 def a_model_of_gpt2s_size_is_read_and_written(folder):
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model = gpt2(vocab_size=50257, n_positions=1024, n_embd=768, n_layer=12, n_head=12)
     expected = theirs(model)
@@ -153,7 +154,22 @@ def a_model_of_gpt2s_size_is_read_and_written(folder):
     del model
     same(ours(folder / "gpt2"), expected)
     run(PROGRAM, "export", folder / "gpt2", "--to", "hf", folder / "out")
-    same(theirs(AutoModelForCausalLM.from_pretrained(folder / "out")), expected)
+    exported = AutoModelForCausalLM.from_pretrained(folder / "out")
+    same(theirs(exported), expected)
+    # Twenty tokens that are surely the likeliest are the same text.
+    tokenizer = AutoTokenizer.from_pretrained(folder / "out")
+    ids = tokenizer("Hello world", return_tensors="pt")["input_ids"]
+    greedy = exported.generate(ids, max_new_tokens=20, do_sample=False, pad_token_id=0)[0]
+    words = ["sample", folder / "gpt2", "-p", "Hello world", "--temperature", 0, "-n"]
+    found = run(PROGRAM, *words, 20)
+    assert found.rstrip("\n") == tokenizer.decode(greedy).rstrip("\n"), (found, greedy)
+    times = []
+    for _ in range(3):
+        start = time.perf_counter()
+        run(PROGRAM, *words, 1)
+        times.append(time.perf_counter() - start)
+    print(f"124M parameters: loaded, and a token written, in {min(times):.2f} s")
+    assert min(times) < 2, times
 
 
 @needs("torch", "transformers", "tokenizers")
@@ -345,6 +361,55 @@ def safetensors_library_reads_what_is_exported(folder):
     with safe_open(folder / "m.safetensors", "pt") as file:
         assert json.loads(file.metadata()["config"])["n_head"] == 2
     same(ours(folder / "m.safetensors"), ours(run_folder))
+
+
+@needs("tensorboard")
+def tensorboard_reads_every_number_of_the_metrics(folder):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    def records():
+        lines = (folder / "run/metrics.jsonl").read_text().splitlines()
+        return [json.loads(line) for line in lines]
+
+    def check(read):
+        expected = {}
+        for record in records():
+            # nanoGPT's count for this model: 2 layers 64 wide, a context of 32.
+            if "tokens_per_s" in record:
+                flops = 6 * parameters + 12 * 2 * 64 * 32
+                record["mfu"] = 100 * flops * record["tokens_per_s"] / 312e12
+            for tag, value in record.items():
+                if value is not None and not isinstance(value, bool):
+                    expected.setdefault(tag, []).append((record["iter"], value))
+        assert set(read.Tags()["scalars"]) == set(expected), (read.Tags(), expected.keys())
+        for tag, points in expected.items():
+            found = [(event.step, event.value) for event in read.Scalars(tag)]
+            assert [step for step, _ in found] == [step for step, _ in points], (tag, found, points)
+            for (_, a), (_, b) in zip(found, points):
+                assert abs(a - b) <= 1e-6 * abs(b), (tag, found, points)
+        return read.Scalars("iter")
+
+    trained(folder, "--tensorboard", "--eval-interval", "2")
+    assert "tensorboard = true" in (folder / "run/config.toml").read_text()
+    from safetensors import safe_open
+
+    parameters = 0
+    with safe_open(folder / "run/last/model.safetensors", "np") as file:
+        for name in file.keys():
+            parameters += file.get_tensor(name).size if "wpe" not in name else 0
+    read = EventAccumulator(str(folder / "run"), size_guidance={"scalars": 0})
+    before = check(read.Reload())
+    assert all(abs(event.wall_time - os.path.getmtime(folder / "run")) < 600 for event in before)
+    # The steps after the last checkpoint are taken again, after a kill: as if last/ were older.
+    shutil.copytree(folder / "run/last", folder / "older")
+    run(PROGRAM, "train", "--resume", folder / "run", "--max-iters", 7, cwd=folder)
+    assert records()[-1]["iter"] == 7
+    shutil.rmtree(folder / "run/last")
+    shutil.move(folder / "older", folder / "run/last")
+    run(PROGRAM, "train", "--resume", folder / "run", "--max-iters", 9, cwd=folder)
+    assert len(list((folder / "run").glob("events.out.tfevents.*"))) == 3
+    check(read.Reload())
+    check(EventAccumulator(str(folder / "run"), size_guidance={"scalars": 0}).Reload())
 
 
 with tempfile.TemporaryDirectory() as scratch:

@@ -94,7 +94,7 @@ fn run_to_its_end(mut begun: Begun, on_event: &Py<PyAny>) -> PyResult<()> {
         }
     };
     let Begun { run, trainer, settings } = &mut begun;
-    let ending = run::train(run, trainer, settings.run.sample_tokens, &stop, &mut hear);
+    let ending = run::train(run, trainer, &settings.run, &stop, &mut hear);
     match (failed.take(), ending.map_err(exception)?) {
         (Some(error), _) => Err(error),
         (None, Ending::Stopped) => Err(PyKeyboardInterrupt::new_err(())),

@@ -7,9 +7,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use indicatif::DecimalBytes;
 use std::path::{Path, PathBuf};
 use tinygpt::Tokenizer;
-use tinygpt::checkpoint::{StateRef, TrainState, read_progress};
+use tinygpt::checkpoint::{self, StateRef, TrainState, read_progress};
 use tinygpt::files::quoted;
-use tinygpt::formats::{Export, Format, Kept, Model};
+use tinygpt::formats::{self, Export, Format, Kept, Model};
 use tinygpt::model::Params;
 
 const HELP: &str = "\
@@ -82,7 +82,10 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let word = |name| matches.get_one::<String>(name).expect("required, or has a default");
     let paths: Vec<_> = matches.get_many::<PathBuf>("paths").into_iter().flatten().collect();
     let (typed, to) = match paths[..] {
-        [to] => (None, to),
+        [to] => {
+            check_is_out(to, word("to"), matches.get_flag("force"))?;
+            (None, to)
+        }
         [model, to] => (Some(model), to),
         _ => {
             let problem = format!("{} paths; expected a model and what to write", paths.len());
@@ -112,7 +115,19 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         kept,
     };
     let warnings = export.warnings(*format)?;
-    let bytes = export.write(*format, to, matches.get_flag("force"))?;
+    let (force, there) = (matches.get_flag("force"), formats::exists(to));
+    let bytes = export.write(*format, to, force).map_err(|error| {
+        let failure = Failure::from(error);
+        // The only path may have been meant as the model.
+        match typed.is_none() && there && !force {
+            true => failure.and_hint(format!(
+                "to export it: tinygpt export {} OUT --to {}",
+                quoted(to),
+                word("to")
+            )),
+            false => failure,
+        }
+    })?;
     warnings.iter().for_each(|warning| tell(&format!("note: {warning}")));
     notes(*format, to, tokenizer.as_ref());
     let optimizer = match (format, &state) {
@@ -130,6 +145,18 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         kept.name(),
         elsewhere(*format, to, tokenizer.as_ref()),
     ))
+}
+
+/// Whether the only path is a run of ours: then what to write was forgotten.
+fn check_is_out(path: &Path, format: &str, force: bool) -> Result<(), Failure> {
+    let is_ours = || Format::of(path).is_ok_and(|format| format == Format::TinyGpt);
+    let is_run = path.join("metrics.jsonl").is_file() || checkpoint::exists(path) && is_ours();
+    if force || !is_run {
+        return Ok(());
+    }
+    let problem = format!("{} is a run's: what to write is missing", path.display());
+    let hint = format!("tinygpt export {} OUT --to {format}", quoted(path));
+    Err(Failure::usage(problem).with_hint(hint))
 }
 
 /// The training state of a checkpoint of ours; none if it has weights only.

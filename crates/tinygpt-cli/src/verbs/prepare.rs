@@ -55,7 +55,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         [] => Input::TinyShakespeare,
         _ => Input::Paths(text.clone()),
     };
-    let options = data_options(&settings);
+    let options = formats::with_vocabulary(data_options(&settings))?;
     let done = reading(&text, |progress| {
         formats::prepare(&input, &options, to, matches.get_flag("force"), progress)
     })?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use tinygpt::data::Count;
 use tinygpt::files::{place, quoted};
 use tinygpt::run::thousands;
-use tinygpt::{DataOptions, Input, Tokenizer, TokenizerKind};
+use tinygpt::{DataOptions, Input, Tokenizer, TokenizerKind, formats};
 
 const HELP: &str = "\
 A file, a folder of .txt files or - for standard input is counted; any other words are a text, whose
@@ -67,6 +67,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         val_fraction: 0.0,
         ..DataOptions::default()
     };
+    let options = formats::with_vocabulary(options)?;
     let words: Vec<&String> = matches.get_many("text").expect("is required").collect();
     let is_file = |word: &&&String| word.as_str() == "-" || Path::new(word.as_str()).exists();
     let to = matches.get_one::<PathBuf>("out").map(PathBuf::as_path);
@@ -95,7 +96,10 @@ fn show(words: &[&String], options: &DataOptions, json: bool, out: &mut Out) -> 
     {
         tell(&format!("note: there is no file {word}: it is taken for the text"));
     }
-    let tokenizer = Tokenizer::from_text(&options.tokenizer, &text)?;
+    let tokenizer = match &options.vocabulary {
+        Some(tokenizer) => tokenizer.clone(),
+        None => Tokenizer::from_text(&options.tokenizer, &text)?,
+    };
     let ids = match options.allow_special {
         true => tokenizer.encode_with_special(&text, "the text")?,
         false => tokenizer.encode(&text, "the text")?,

@@ -69,3 +69,86 @@ fn what_a_config_of_nanogpts_wants_and_is_not_here_is_said_with_what_to_type() {
         assert_eq!(place.names("."), ["my.py"]);
     }
 }
+
+#[test]
+fn nanogpts_flags_that_change_nothing_here_are_noted_once_and_a_gpu_is_refused() {
+    let place = Place::new();
+    let said = place
+        .train("--device=cpu --compile=False --wandb_log=False --wandb-project x --max-iters 1")
+        .succeeded();
+    let note = "note: these keys of nanoGPT's mean nothing here: ";
+    let notes: Vec<_> = said.err.lines().filter(|line| line.starts_with(note)).collect();
+    assert_eq!(notes, [format!("{note}device, compile, wandb_log, wandb_project")]);
+    // A word after a switch is a text, as for every other.
+    place.write("my.txt", "to be or not to be ".repeat(40));
+    let said = place.train("--compile my.txt --max-iters 1").succeeded();
+    assert!(said.out.contains("text        my.txt"), "{}", said.out);
+    place.write("char.py", CONFIG);
+    let said = place.run("train char.py --compile False --device cpu --max_iters=1").succeeded();
+    assert_eq!(said.err.matches("mean nothing here").count(), 1, "{}", said.err);
+    assert!(said.err.contains(": wandb_run_name, compile, device\n"), "{}", said.err);
+    place.run("train --resume out-char --device=cpu --max-iters 2").succeeded();
+    for words in ["train --device=cuda", "train --device=mps", "sample --device cuda:0"] {
+        let error = place.run(words).failed(2);
+        assert!(error.contains("must be cpu: every kernel here"), "{error}");
+    }
+    let said = place.run("sample out-char --device=cpu --compile=False -n 1").succeeded();
+    assert!(said.err.contains(": device, compile\n"), "{}", said.err);
+}
+
+#[test]
+fn a_data_set_is_named_as_in_nanogpt_and_its_tokens_are_those_there() {
+    let place = Place::new();
+    place.write("my.txt", "To be, or not to be: that is the question.\n".repeat(20));
+    place.run("prepare my.txt --out data/mine").succeeded();
+    let said = place.train("--dataset=mine --out-dir a --max-iters 1").succeeded();
+    assert!(said.out.contains("text        data/mine: 774 training"), "{}", said.out);
+    let by_name = place.read("a/metrics.csv");
+    place.train("data/mine --out-dir b --max-iters 1").succeeded();
+    let losses = |table: &str| {
+        let row = |row: &str| row.split(',').take(3).map(String::from).collect::<Vec<_>>();
+        table.lines().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(losses(&by_name), losses(&place.read("b/metrics.csv")));
+    // Over the data set of a config, whose own is not asked for.
+    place.write("other.py", CONFIG.replace("shakespeare_char", "missing"));
+    let said = place.run("train other.py --dataset mine --max_iters=1 --out-dir c").succeeded();
+    assert!(said.out.contains("text        data/mine: 774"), "{}", said.out);
+    // GPT-2's tokens have no meta.pkl, and need no word.
+    place.run("prepare my.txt --out data/tokens --tokenizer gpt2").succeeded();
+    std::fs::remove_file(place.at("data/tokens/tokenizer.json")).unwrap();
+    let said = place.train("--dataset=tokens --out-dir d --max-iters 1").succeeded();
+    assert!(said.out.contains("vocabulary 50257 (gpt2)"), "{}", said.out);
+    let said = place.train("--dataset shakespeare_char --out-dir e --max-iters 1").succeeded();
+    assert!(said.err.contains("data/shakespeare_char is not here: the built-in text"));
+    for (words, code, parts) in [
+        ("train --dataset=no", 2, ["data/no is not here", "prepare my.txt --out data/no"]),
+        ("train --dataset=../x", 2, ["dataset = ../x", "tinygpt train my.txt"]),
+        ("train my.txt --dataset=mine", 2, ["--dataset mine and my.txt: two texts", "leave one"]),
+        ("train --resume a --dataset=mine", 2, ["keeps its text", "--init-from"]),
+    ] {
+        let error = place.run(words).failed(code);
+        assert!(parts.iter().all(|part| error.contains(part)), "{error}");
+    }
+}
+
+#[test]
+fn what_tensorboard_reads_is_kept_through_a_resume_and_goes_with_the_run() {
+    let place = Place::new();
+    let said = place.train("--tensorboard --out-dir out").succeeded();
+    assert!(said.out.contains("\ntensorboard tensorboard --logdir out\n"), "{}", said.out);
+    let ours = || {
+        let names = place.names("out").into_iter();
+        names.filter(|name| name.starts_with("events.out.tfevents.")).collect::<Vec<_>>()
+    };
+    let first = ours();
+    assert_eq!(first.len(), 1);
+    place.run("train --resume out --max-iters 22").succeeded();
+    let two = ours();
+    assert!(two.len() == 2 && two[0] == first[0], "{two:?}");
+    let said = place.run("train --resume out --max-iters 23 --tensorboard=false").succeeded();
+    assert!(said.err.contains("changed: tensorboard true -> false"), "{}", said.err);
+    assert_eq!(ours(), two);
+    place.train("--out-dir out --overwrite").succeeded();
+    assert_eq!(ours(), [""; 0]);
+}

@@ -234,7 +234,7 @@ fn the_tokens_of_a_run_are_had_by_its_name() {
         assert!(said.out.contains("vocabulary 65 "), "{name}: {}", said.out);
     }
     let error = place.train("--tokenizer quikc").failed(2);
-    assert!(error.contains("a folder with one, or a run"), "{error}");
+    assert!(error.contains("a folder with one, a model, or a run"), "{error}");
 }
 
 #[test]

@@ -195,3 +195,77 @@ fn a_name_of_the_hub_is_told_how_its_model_comes_here() {
     let message = place.fails(1, &["sample", "gpt2/config.json"]);
     assert!(message.contains("is no model's file"), "{message}");
 }
+
+#[test]
+fn a_tokenizer_inside_a_models_file_is_named_by_that_file_and_read_from_it() {
+    let place = Place::with_run(&["--tokenizer", "bpe:280", "--activation", "gelu_tanh"]);
+    assert_eq!(place.run(&["export", "--to", "gguf", "m.gguf"]).0, 0);
+    assert_eq!(place.run(&["export", "--to", "safetensors", "m"]).0, 0);
+    std::fs::remove_dir_all(place.path("runs")).unwrap();
+    for (model, out) in [("m.gguf", "a"), ("m", "b")] {
+        place.train(&["my.txt", "--init-from", model, "--out-dir", out]);
+        let config = std::fs::read_to_string(place.path(&format!("{out}/config.toml"))).unwrap();
+        let named = config.lines().find(|line| line.starts_with("tokenizer = ")).unwrap();
+        let path = named.split('"').nth(1).unwrap();
+        assert_eq!(Path::new(path), place.path(model).canonicalize().unwrap(), "{named}");
+        let (code, _, said) = place.run(&["train", "--resume", out, "--max-iters", "4"]);
+        assert_eq!(code, 0, "{said}");
+        // What the settings name can be read again, by every verb that takes a tokenizer.
+        place.train(&["my.txt", "--tokenizer", path, "--out-dir", &format!("{out}-2")]);
+        let config = format!("{out}/config.toml");
+        place.train(&["--config", &config, "--init-from", model, "--out-dir", &format!("{out}-3")]);
+        assert!(place.succeeds(&["tokenize", "to be", "--tokenizer", model]).contains("(bpe, "));
+        place.succeeds(&["prepare", "my.txt", "--tokenizer", model, "--out", &format!("{out}-d")]);
+    }
+}
+
+#[test]
+fn a_model_whose_tokens_nothing_explains_is_not_trained_on_a_texts_characters() {
+    let place = Place::with_run(&["--tokenizer", "byte"]);
+    assert_eq!(place.run(&["export", "--to", "hf", "hf"]).0, 0);
+    std::fs::remove_file(place.path("hf/tokenizer.json")).unwrap();
+    let tune = ["train", "my.txt", "--init-from", "hf", "--max-iters", "1", "-t", "1"];
+    let message = place.fails_noting(2, &tune);
+    assert!(message.contains("has no tokenizer, which says what its 256 tokens mean"), "{message}");
+    assert!(message.contains("--tokenizer"), "{message}");
+    let (code, _, said) = place.run(&[&tune[..], &["--tokenizer", "byte"]].concat());
+    assert_eq!(code, 0, "{said}");
+}
+
+#[test]
+fn the_settings_that_are_printed_are_those_of_the_model_that_a_run_would_start_from() {
+    let place = Place::with_run(&["--tokenizer", "byte"]);
+    assert_eq!(place.run(&["export", "--to", "hf", "hf"]).0, 0);
+    let print = |more: &[&str]| {
+        let (code, page, said) = place.run(&[&["train", "--print-config"], more].concat());
+        assert_eq!(code, 0, "{said}");
+        page
+    };
+    for model in ["hf", "runs/quick"] {
+        let page = print(&["--init-from", model]);
+        for line in
+            ["vocab_size = 256 ", "n_embd = 16 ", "block_size = 16 ", "tokenizer = \"byte\""]
+        {
+            assert!(page.contains(line), "{model}: {line}: {page}");
+        }
+        assert!(print(&["--init-from", model, "--block-size", "4"]).contains("block_size = 4 "));
+        let message = place
+            .fails_noting(2, &["train", "--print-config", "--init-from", model, "--n-layer=9"]);
+        assert!(message.contains("n_layer = 9: the weights at"), "{message}");
+    }
+}
+
+#[test]
+fn an_export_whose_target_was_forgotten_says_so_and_offers_no_replacement() {
+    let place = Place::with_run(&[]);
+    for own in ["runs/quick", "runs/quick/last"] {
+        let message = place.fails(2, &["export", own, "--to", "hf"]);
+        assert!(message.contains(&format!("{own} is a run's: what to write is missing")));
+        assert!(message.contains(&format!("tinygpt export {own} OUT --to hf")), "{message}");
+        assert!(!message.contains("--force"), "{message}");
+    }
+    place.succeeds(&["export", "--to", "safetensors", "m"]);
+    let message = place.fails(1, &["export", "m", "--to", "safetensors"]);
+    assert!(message.contains("tinygpt export m OUT --to safetensors"), "{message}");
+    assert!(message.contains("--force replaces it"), "{message}");
+}

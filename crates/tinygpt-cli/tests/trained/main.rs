@@ -5,6 +5,8 @@ mod formats;
 mod info;
 mod sample;
 mod tokens;
+#[cfg(unix)]
+mod trouble;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

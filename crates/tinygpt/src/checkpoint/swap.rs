@@ -21,12 +21,13 @@
 //! ```
 //!
 //! Loading only looks, because another process may be saving at that moment; only the one process
-//! that saves repairs. The names are long on purpose: people call their own copies `best.old`.
+//! that saves repairs, and a lock on what it writes keeps a second one out. The names are long on purpose: people call their own copies `best.old`.
 
 use super::FILES;
 use crate::error::{Error, Result};
 use crate::files::{beside, sync_folder, sync_parent};
-use std::fs;
+use std::fs::{self, File, TryLockError};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const SAVING: &str = ".saving";
@@ -36,18 +37,26 @@ const REPLACED: &str = ".replaced";
 /// the files of those `names` go, and every other stays.
 ///
 /// # Errors
-/// Those of `fill`, and [`Error::Io`]. Then `folder` is what it was, and nothing is left beside it.
+/// Those of `fill`, [`Error::Io`], and [`Error::Checkpoint`] if another process saves here. Then `folder` is what it was, and nothing is left beside it.
 pub(crate) fn replace(
     folder: &Path,
     names: &[&str],
     fill: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
     let folder = &target(folder);
-    repair(folder, names)?;
-    refuse_foreign(folder, names)?;
     let new = beside(folder, SAVING);
+    // The second is the first renamed, while its saver still tidies up.
+    let held = [lock(&new)?, lock(folder)?];
+    repair(folder, names)?;
+    drop(held);
+    refuse_foreign(folder, names)?;
     let made = fs::create_dir_all(new.parent().unwrap_or(Path::new("")));
-    made.and_then(|()| fs::create_dir(&new)).map_err(Error::io("create", &new))?;
+    match made.and_then(|()| fs::create_dir(&new)) {
+        // Another began after it was looked for.
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(busy(folder)),
+        made => made.map_err(Error::io("create", &new))?,
+    }
+    let _held = lock(&new)?;
     let done =
         fill(&new).and_then(|()| switch(folder, &new, names).map_err(Error::io("replace", folder)));
     if done.is_err() {
@@ -55,6 +64,21 @@ pub(crate) fn replace(
         let _ = fs::remove_dir_all(&new);
     }
     done
+}
+
+/// Keeps other processes from writing the folder while the result lives. None where it is not there,
+/// or where there are no locks.
+fn lock(folder: &Path) -> Result<Option<File>> {
+    let Ok(file) = File::open(folder) else { return Ok(None) };
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Err(busy(folder)),
+        Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
+    }
+}
+
+fn busy(folder: &Path) -> Error {
+    Error::checkpoint(folder, "another process is writing there at this moment; nothing saved")
+        .with_hint("wait for it to end, or choose another folder")
 }
 
 /// Steps 2 to 4.
@@ -247,6 +271,24 @@ mod tests {
             replace(&best, &FILES, |new| fill(new, "next")).unwrap();
             assert_eq!(content(&best), "next", "{present}");
             assert_eq!(names(parent.path()), ["best"], "{present}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn of_two_that_save_at_once_the_second_is_refused_and_the_first_is_whole() {
+        let parent = tempfile::tempdir().unwrap();
+        let best = parent.path().join("best");
+        for saved_before in [false, true] {
+            assert_eq!(exists(&best), saved_before);
+            replace(&best, &FILES, |new| {
+                let error = replace(&best, &FILES, |new| fill(new, "second")).unwrap_err();
+                assert!(error.to_string().contains("another process"), "{error}");
+                fill(new, "first")
+            })
+            .unwrap();
+            assert_eq!(content(&best), "first");
+            assert_eq!(names(parent.path()), ["best"]);
         }
     }
 

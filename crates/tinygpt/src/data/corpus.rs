@@ -5,6 +5,7 @@
 
 use super::reader::{Damage, Newline, Reader};
 use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
 use std::fmt::Display;
 use std::fs::{File, Metadata};
 use std::io::{self, Read, Seek};
@@ -58,6 +59,25 @@ pub(super) struct Corpus {
     damage: Damage,
     /// What was left out of a folder.
     notices: Vec<String>,
+}
+
+/// Where one text ends and the next begins, for [`Corpus::read`]'s taker.
+pub(super) struct Ends {
+    token: Option<u32>,
+    source: Option<usize>,
+}
+
+impl Ends {
+    pub fn new(tokenizer: &Tokenizer) -> Self {
+        Self { token: tokenizer.end_of_text(), source: None }
+    }
+
+    /// The token that ends the text before the next piece, one of the text `source`, if another text
+    /// was before it.
+    pub fn before(&mut self, source: usize) -> Option<u32> {
+        let former = self.source.replace(source);
+        self.token.filter(|_| former.is_some_and(|former| former != source))
+    }
 }
 
 struct Text {

@@ -1,6 +1,6 @@
 //! The tokens of a text, counted and perhaps written to one file.
 
-use super::corpus::Input;
+use super::corpus::{Ends, Input};
 use super::dataset::DataOptions;
 use super::prepared::Prepared;
 use super::token_writer::TokenWriter;
@@ -64,10 +64,19 @@ impl Count {
             ids.clear();
             written
         };
-        let mut encode = |_, piece: &[u8]| match encoder.push_bytes(piece, &mut ids) {
-            true => take(&mut ids, piece.len()),
-            false if matches!(tokenizer, Tokenizer::Foreign(_)) => Err(no_tokens(&name)),
-            false => Err(Error::data(&name, "changed while it was being read")),
+        let mut ends = Ends::new(&tokenizer);
+        let mut encode = |source, piece: &[u8]| {
+            if let Some(end) = ends.before(source) {
+                if !encoder.finish(&mut ids) {
+                    return Err(no_tokens(&name));
+                }
+                ids.push(end);
+            }
+            match encoder.push_bytes(piece, &mut ids) {
+                true => take(&mut ids, piece.len()),
+                false if matches!(tokenizer, Tokenizer::Foreign(_)) => Err(no_tokens(&name)),
+                false => Err(Error::data(&name, "changed while it was being read")),
+            }
         };
         corpus.read(&mut encode, &mut |done| progress(half + done, 2 * half))?;
         if !encoder.finish(&mut ids) {

@@ -1,6 +1,6 @@
 //! A text made ready for training: its tokens, split, with the tokenizer they belong to.
 
-use super::corpus::{Corpus, Input};
+use super::corpus::{Corpus, Ends, Input};
 use super::prepared::Prepared;
 use super::reader::Newline;
 use super::split::{Cutter, Split};
@@ -242,8 +242,12 @@ impl Writers {
         };
         let (mut cutter, mut ids) = (Cutter::new(borders), Vec::new());
         let mut encoder = tokenizer.encoder(options.allow_special);
-        let mut part_validates = false;
-        let mut write = |_, piece: &[u8]| {
+        let (mut part_validates, mut ends) = (false, Ends::new(tokenizer));
+        let mut write = |source, piece: &[u8]| {
+            if let Some(end) = ends.before(source) {
+                self.of(part_validates).finish_part(&mut encoder, &mut ids)?;
+                self.of(part_validates).push(&[end], 0)?;
+            }
             cutter.cut(piece, |validates, part| {
                 if validates != part_validates {
                     // No token lies on both sides of a border.

@@ -4,7 +4,8 @@
 //! - **Texts are UTF-8.** One leading byte order mark is dropped, `\r\n` is kept unless asked
 //!   otherwise, a byte that is not UTF-8 is an error with its place, unless tokens are bytes.
 //!   Several files are joined in order, with a line break between two when the former does not end
-//!   in one. What a user should know is in [`Dataset::notices`]; nothing is printed.
+//!   in one; a tokenizer that has `<|endoftext|>` puts it there too, as GPT-2's texts are joined.
+//!   What a user should know is in [`Dataset::notices`]; nothing is printed.
 //! - **The split is nanoGPT's**: the first 90 % of the characters train, whatever the tokens.
 //! - **Ids are checked once**, when tokens are made or a file is opened, and never wrapped.
 //! - **Memory does not grow with the text** when a folder for the token files is given: the text

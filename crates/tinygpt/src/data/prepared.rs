@@ -4,7 +4,7 @@ use super::corpus::{Corpus, Input};
 use super::dataset::DataOptions;
 use super::reader::Damage;
 use crate::error::{Error, Result};
-use crate::tokenizer::{Census, Learner, Tokenizer, TokenizerKind};
+use crate::tokenizer::{Census, END_OF_TEXT, Learner, Tokenizer, TokenizerKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -41,6 +41,7 @@ impl Prepared {
         };
         let corpus = Corpus::open(input, options.newline, damage, dir)?;
         let total = corpus.bytes();
+        check_length(known.as_ref(), &corpus)?;
         let mut census = Census::default();
         let mut learner = match options.tokenizer {
             TokenizerKind::Bpe(size) if known.is_none() => {
@@ -66,6 +67,11 @@ impl Prepared {
             (None, Some((learner, size))) => learned(learner, size, &corpus, &mut notices)?,
             (None, None) => characters(&census, &corpus, &mut notices),
         };
+        let texts = corpus.names().len();
+        if texts > 1 && tokenizer.end_of_text().is_some() {
+            let between = format!("{END_OF_TEXT} stands between its {texts} files");
+            notices.push(format!("{}: {between}", corpus.name()));
+        }
         if options.allow_special && tokenizer.special().is_empty() {
             notices.push(format!(
                 "{}: allow_special changes nothing: {} tokens have no special ones",
@@ -74,6 +80,22 @@ impl Prepared {
             ));
         }
         Ok(Self { corpus, census, tokenizer, notices })
+    }
+}
+
+/// Whether a tokenizer that looks at a text as a whole can look at this one.
+fn check_length(tokenizer: Option<&Tokenizer>, corpus: &Corpus) -> Result<()> {
+    let (bytes, longest) = (corpus.bytes(), tokenizer.and_then(Tokenizer::longest_text));
+    match longest.filter(|&longest| bytes > longest as u64) {
+        None => Ok(()),
+        Some(longest) => Err(Error::data(
+            corpus.name(),
+            format!(
+                "has {bytes} bytes; its tokenizer cuts no text into pieces, and takes one of at most \
+                 {longest} as a whole"
+            ),
+        )
+        .with_hint("take a shorter text, or another tokenizer: gpt2 and bpe:SIZE take any")),
     }
 }
 

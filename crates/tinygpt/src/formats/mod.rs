@@ -29,10 +29,11 @@ mod tests;
 use crate::checkpoint::stored::{HEAD, Weights, rows};
 use crate::checkpoint::{self, Checkpoint, foreign, swap};
 use crate::config::GptConfig;
+use crate::data::DataOptions;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::model::Params;
-use crate::tokenizer::{self, Bpe, Tokenizer};
+use crate::tokenizer::{self, Bpe, Tokenizer, TokenizerKind};
 pub use export::Export;
 pub use kept::Kept;
 pub use nanogpt::{Prepared, adopt, prepare};
@@ -245,6 +246,17 @@ impl Model {
         }
     }
 
+    /// The file that [`tokenizer_at`] reads its tokenizer from: one beside it, or the model itself.
+    pub fn tokenizer_file(&self) -> PathBuf {
+        const NAME: &str = "tokenizer.json";
+        match self.foreign.as_ref().map(|foreign| &foreign.tokenizer) {
+            Some(TokenizerFrom::File(path)) => path.clone(),
+            None if self.path.is_file() => self.path.with_file_name(NAME),
+            None => self.path.join(NAME),
+            Some(_) => self.path.clone(),
+        }
+    }
+
     /// What nanoGPT's trainer was told, as flags say it: key and value; nothing of other formats.
     pub fn settings(&self) -> &[(String, String)] {
         self.training().map_or(&[], |training| &training.settings)
@@ -286,6 +298,39 @@ impl Model {
 
     fn training(&self) -> Option<&Training> {
         self.foreign.as_ref()?.training.as_ref()
+    }
+}
+
+/// The tokenizer of a `tokenizer.json`, of a folder that has one, or of a model's file.
+///
+/// # Errors
+/// A file that is missing, or that has none.
+pub fn tokenizer_at(path: &Path) -> Result<Tokenizer> {
+    match tokenizer_inside(&TokenizerKind::File(path.into()))? {
+        Some(tokenizer) => Ok(tokenizer),
+        None => Tokenizer::read(path),
+    }
+}
+
+/// `options` with the tokenizer of the model's file that they may name.
+///
+/// # Errors
+/// A model that cannot be read, or has none.
+pub fn with_vocabulary(options: DataOptions) -> Result<DataOptions> {
+    let inside = tokenizer_inside(&options.tokenizer)?;
+    Ok(DataOptions { vocabulary: options.vocabulary.or(inside), ..options })
+}
+
+/// The tokenizer of the model that `kind` names, if it names a model's file.
+fn tokenizer_inside(kind: &TokenizerKind) -> Result<Option<Tokenizer>> {
+    let TokenizerKind::File(path) = kind else { return Ok(None) };
+    // What is no model is a tokenizer.json, or an error that its reader tells.
+    if !path.is_file() || Format::of(path).is_err() {
+        return Ok(None);
+    }
+    match Model::open(path)?.tokenizer()? {
+        None => Err(Error::checkpoint(path, "is a model without a tokenizer")),
+        tokenizer => Ok(tokenizer),
     }
 }
 

@@ -7,6 +7,7 @@
 //!       config.toml           every setting, and whence it came
 //!       metrics.jsonl         a line for each step and evaluation; what makes a folder a run
 //!       metrics.csv           the same, for spreadsheets
+//!       events.out.tfevents.* the same for TensorBoard, if it was asked for (`tensorboard.rs`)
 //!       loss.svg  samples.txt
 //!       profile.json          what the ops cost, if it was asked for
 //!       best/  last/          checkpoints: of the best validation loss, and of the last step
@@ -32,6 +33,8 @@ const TABLE: &str = "metrics.csv";
 const CHART: &str = "loss.svg";
 const SAMPLES: &str = "samples.txt";
 const PROFILE: &str = "profile.json";
+/// How a file for TensorBoard is called before and after its number; the end says that it is ours.
+const EVENTS: (&str, &str) = ("events.out.tfevents.", ".tinygpt");
 const DATA: &str = "data";
 /// What data/ can hold.
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
@@ -250,8 +253,23 @@ impl Run {
         checkpoint::remove(&self.best())?;
         checkpoint::remove(&self.last())?;
         files::remove_only(&self.data(), &DATA_FILES)?;
+        for (_, path) in event_files(&self.folder) {
+            fs::remove_file(&path).map_err(Error::io("remove", &path))?;
+        }
         files::remove_only(&self.folder, &[CONFIG, TABLE, CHART, SAMPLES, PROFILE])
     }
+}
+
+/// A run's file for TensorBoard that was begun so many seconds after 1970.
+pub(super) fn event_file(folder: &Path, seconds: u64) -> PathBuf {
+    folder.join(format!("{}{seconds:010}{}", EVENTS.0, EVENTS.1))
+}
+
+/// Those that are there, each with its seconds.
+pub(super) fn event_files(folder: &Path) -> impl Iterator<Item = (u64, PathBuf)> {
+    let seconds = |name: &str| name.strip_prefix(EVENTS.0)?.strip_suffix(EVENTS.1)?.parse().ok();
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(move |entry| Some((seconds(entry.file_name().to_str()?)?, entry.path())))
 }
 
 fn is_run(folder: &Path) -> bool {
@@ -259,101 +277,4 @@ fn is_run(folder: &Path) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use crate::config::GptConfig;
-    use crate::model::{Params, Tensors};
-
-    pub(in super::super) fn save(folder: &Path) {
-        let config = GptConfig {
-            vocab_size: 2,
-            block_size: 2,
-            n_layer: 1,
-            n_head: 1,
-            n_embd: 2,
-            ..Default::default()
-        };
-        let params = Params::zeros(std::sync::Arc::new(Tensors::of(&config)));
-        checkpoint::save(folder, &config, &params, None, None).unwrap();
-    }
-
-    pub(in super::super) fn said(result: Result<impl std::fmt::Debug>) -> String {
-        let error = result.unwrap_err();
-        format!("{error} | {}", error.hint().unwrap_or("no hint"))
-    }
-
-    pub(in super::super) fn names(folder: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs::read_dir(folder)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn runs_of_one_name_are_numbered_and_the_latest_is_the_newest() {
-        let parent = tempfile::tempdir().unwrap();
-        let runs = parent.path().join("runs");
-        assert!(
-            said(Run::open(&runs, None))
-                .contains("runs: there is no latest run yet | `tinygpt train` makes")
-        );
-        for expected in ["quick", "quick-2", "quick-3"] {
-            let run = Run::create(&runs, "quick").unwrap();
-            assert_eq!(run.folder(), runs.join(expected));
-            assert!(run.call_latest(&runs));
-            assert_eq!(Run::open(&runs, None).unwrap(), run);
-        }
-        assert_eq!(Run::create(&runs, "latest").unwrap().folder(), runs.join("latest-2"));
-        assert!(
-            Run::open(&runs, None).unwrap().folder().ends_with("quick-3"),
-            "made, not called so"
-        );
-        assert_eq!(names(&runs), ["latest", "latest-2", "quick", "quick-2", "quick-3"]);
-        for bad in ["", "a/b", "..", "/"] {
-            assert!(said(Run::create(&runs, bad)).contains("name of a folder"), "{bad}");
-        }
-    }
-
-    #[test]
-    fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
-        let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("out");
-        let run = Run::create_at(&folder, false).unwrap();
-        save(&run.best());
-        save(&run.last());
-        fs::create_dir(run.data()).unwrap();
-        for path in [run.config(), run.chart(), run.samples(), run.data().join("train.bin")] {
-            fs::write(path, "ours").unwrap();
-        }
-        for path in ["notes.txt", "data/mine.csv", "last/readme"] {
-            fs::write(folder.join(path), "mine").unwrap();
-        }
-        let text = said(Run::create_at(&folder, true));
-        assert!(text.contains("last/readme is in the way"), "{text}");
-        fs::remove_file(folder.join("last/readme")).unwrap();
-        let text = said(Run::create_at(&folder, false));
-        assert!(text.contains("--overwrite") && text.contains("--out-dir"), "{text}");
-        assert!(checkpoint::exists(&run.best()));
-        fs::write(folder.join(TABLE), "ours").unwrap();
-        Run::create_at(&folder, true).unwrap();
-        assert_eq!(names(&folder), ["data", "metrics.jsonl", "notes.txt"]);
-        assert_eq!(names(&run.data()), ["mine.csv"]);
-    }
-
-    #[test]
-    fn a_folder_that_is_no_run_is_refused_whatever_is_asked() {
-        let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("home");
-        fs::create_dir(&folder).unwrap();
-        fs::write(folder.join("config.toml"), "mine").unwrap();
-        for overwrite in [false, true] {
-            let text = said(Run::create_at(&folder, overwrite));
-            assert!(text.contains("neither empty nor a run"), "{text}");
-            assert_eq!(names(&folder), ["config.toml"]);
-        }
-        fs::remove_file(folder.join("config.toml")).unwrap();
-        Run::create_at(&folder, false).unwrap();
-    }
-}
+pub(super) mod tests;

@@ -3,6 +3,7 @@
 use super::event::Event;
 use super::folder::Run;
 use super::metrics::{self, Metrics, Record};
+use super::tensorboard::Scalars;
 use super::{chart, samples};
 use crate::checkpoint;
 use crate::error::Result;
@@ -20,6 +21,7 @@ pub(super) struct Keeper<'a> {
     /// Two trainings in one folder would ruin each other's checkpoints.
     _lock: Option<File>,
     metrics: Metrics,
+    scalars: Option<Scalars>,
     records: Vec<Record>,
     /// The validation loss of what is in `best/`.
     best_val_loss: Option<f32>,
@@ -36,7 +38,7 @@ pub(super) struct Keeper<'a> {
 }
 
 impl<'a> Keeper<'a> {
-    pub fn open(run: &'a Run, trainer: &mut Trainer) -> Result<Self> {
+    pub fn open(run: &'a Run, trainer: &mut Trainer, tensorboard: bool) -> Result<Self> {
         let lock = run.lock()?;
         run.remove_left();
         let progress = trainer.progress().clone();
@@ -48,10 +50,17 @@ impl<'a> Keeper<'a> {
         } else {
             Metrics::create(&path)?
         };
+        let records = metrics::read(&path)?;
+        let scalars = tensorboard.then(|| {
+            let gpt = trainer.gpt();
+            let model = (gpt.config(), gpt.num_params());
+            Scalars::begin(run.folder(), resumed.then_some(step), model, &records)
+        });
         let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
         Ok(Self {
-            records: metrics::read(&path)?,
+            records,
             metrics,
+            scalars: scalars.transpose()?,
             best_val_loss: progress.best_val_loss,
             has_checkpoint: checkpoint::exists(&run.last()),
             saved_step: None,
@@ -66,10 +75,16 @@ impl<'a> Keeper<'a> {
     }
 
     pub fn step(&mut self, report: StepReport) -> Result<()> {
-        self.records.push(Record::Step(report));
-        let written = self.metrics.step(&report);
+        let written = self.write(Record::Step(report));
         let told = std::mem::replace(&mut self.behind, written.is_err());
         if told { Ok(()) } else { written }
+    }
+
+    fn write(&mut self, record: Record) -> Result<()> {
+        self.records.push(record);
+        let written = self.metrics.write(&record);
+        let shown = self.scalars.as_mut().map_or(Ok(()), |scalars| scalars.add(&record));
+        written.and(shown)
     }
 
     /// Writes all it can, and then says what it could not: a checkpoint is worth more than a chart.
@@ -79,8 +94,7 @@ impl<'a> Keeper<'a> {
         evaluation: Evaluation,
         text: Option<&str>,
     ) -> Result<()> {
-        self.records.push(Record::Evaluation(evaluation));
-        let line = self.metrics.evaluation(&evaluation);
+        let line = self.write(Record::Evaluation(evaluation));
         let sample = text.map(|text| samples::append(&self.run.samples(), evaluation.iter, text));
         let svg = chart::loss_svg(&self.title, &self.records, self.vocab_size);
         let drawn = crate::files::write_whole(&self.run.chart(), svg);

@@ -9,6 +9,7 @@
 //! [`RunSettings`]: super::values::RunSettings
 
 use crate::dtype::Dtype;
+use crate::error::{Error, Result};
 
 /// The heading a key stands under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +156,7 @@ pub const KEYS: &[Key] = &[
         "threads",
         "Threads; 0 takes RAYON_NUM_THREADS or all there are. Any number, same result",
     ),
+    row(Run, "tensorboard", "Write the metrics for TensorBoard too: tensorboard --logdir runs"),
     row(Run, "out_dir", "Folder of the run; empty makes runs/PRESET, then runs/PRESET-2, ..."),
 ];
 
@@ -173,20 +175,38 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("wandb_run_name", "every run writes metrics.jsonl: leave `wandb_run_name` out"),
 ];
 
-/// Those of [`ELSEWHERE`] without which a run here is the same.
-const MEAN_NOTHING: [&str; 7] = [
-    "device",
-    "compile",
-    "backend",
-    "always_save_checkpoint",
-    "wandb_log",
-    "wandb_project",
-    "wandb_run_name",
+/// Those of [`ELSEWHERE`] without which a run here is the same, each with whether it is true or
+/// false. nanoGPT's config files and command lines may have them, and one notice says so.
+pub const IDLE: [(&str, bool); 7] = [
+    ("device", false),
+    ("compile", true),
+    ("backend", false),
+    ("always_save_checkpoint", true),
+    ("wandb_log", true),
+    ("wandb_project", false),
+    ("wandb_run_name", false),
 ];
 
-/// Whether `name` is a key of nanoGPT's that changes nothing here, whatever its value.
-pub fn means_nothing(name: &str) -> bool {
-    MEAN_NOTHING.contains(&name)
+/// Whether `name` is one of the keys that change nothing here.
+pub fn is_idle(name: &str) -> bool {
+    IDLE.iter().any(|(idle, _)| *idle == name)
+}
+
+/// Whether such a key may be typed with that value.
+///
+/// # Errors
+/// A `device` that there is none of here: who types it waits for its speed.
+pub fn check_idle(name: &str, text: &str) -> Result<()> {
+    if name != "device" || text == "cpu" {
+        return Ok(());
+    }
+    Err(Error::config("device", text, "must be cpu: every kernel here is written for processors")
+        .with_hint("leave `device` out; `tinygpt bench` says how fast this processor is"))
+}
+
+/// What to say of those that were there, in a sentence without a stop.
+pub fn idle_notice(names: &[String]) -> String {
+    format!("these keys of nanoGPT's mean nothing here: {}", names.join(", "))
 }
 
 /// The row called `name`, where `-` and `_` are the same.
@@ -249,6 +269,9 @@ mod tests {
         assert!(suggest("no-bias").unwrap().contains("`bias` itself: false"));
         assert!(suggest("epochs").unwrap().contains("max_iters"));
         assert!(ELSEWHERE.iter().all(|(name, _)| find(name).is_none()));
-        assert!(MEAN_NOTHING.iter().all(|name| elsewhere(name).is_some()));
+        assert!(IDLE.iter().all(|(name, _)| elsewhere(name).is_some()));
+        check_idle("device", "cpu").and(check_idle("compile", "True")).unwrap();
+        let error = check_idle("device", "cuda:1").unwrap_err();
+        assert!(error.to_string().starts_with("device = cuda:1: must be cpu"), "{error}");
     }
 }

@@ -5,13 +5,13 @@
 //! **After a resume the files are those of a run that was never interrupted**: lines of steps that the
 //! checkpoint does not know are dropped first.
 
+use super::log::Log;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::train::{Evaluation, StepReport};
 use serde::{Deserialize, Serialize};
-use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,14 @@ pub enum Record {
 }
 
 impl Record {
+    /// Its step.
+    pub(super) fn iter(&self) -> u64 {
+        match self {
+            Record::Step(report) => report.iter,
+            Record::Evaluation(evaluation) => evaluation.iter,
+        }
+    }
+
     /// Whether a checkpoint of `step` knows this: the training step of that number comes after it.
     fn known_at(&self, step: u64) -> bool {
         match self {
@@ -39,14 +47,6 @@ impl Record {
 pub struct Metrics {
     lines: Log,
     table: Log,
-}
-
-/// A file that only grows, and what of it could not be written yet.
-#[derive(Debug)]
-struct Log {
-    path: PathBuf,
-    file: File,
-    unwritten: String,
 }
 
 /// The columns of `metrics.csv`.
@@ -81,7 +81,7 @@ impl Metrics {
     fn begin(path: &Path, records: &[Record]) -> Result<Self> {
         let rows: String = records.iter().map(row).collect();
         let table = Log::begin(&path.with_extension("csv"), COLUMNS.join(",") + "\n" + &rows)?;
-        let lines = Log::begin(path, records.iter().map(line).collect())?;
+        let lines = Log::begin(path, records.iter().map(line).collect::<String>())?;
         Ok(Self { lines, table })
     }
 
@@ -95,30 +95,16 @@ impl Metrics {
         self.write(&Record::Evaluation(*evaluation))
     }
 
-    fn write(&mut self, record: &Record) -> Result<()> {
-        let written = self.lines.add(&line(record));
-        let tabled = self.table.add(&row(record));
+    /// Adds either.
+    pub fn write(&mut self, record: &Record) -> Result<()> {
+        let written = self.lines.add(line(record).as_bytes());
+        let tabled = self.table.add(row(record).as_bytes());
         written.and(tabled)
     }
 }
 
-impl Log {
-    fn begin(path: &Path, contents: String) -> Result<Self> {
-        files::write_whole(path, contents)?;
-        let file = files::open_to_append(path)?;
-        Ok(Self { path: path.to_owned(), file, unwritten: String::new() })
-    }
-
-    fn add(&mut self, text: &str) -> Result<()> {
-        self.unwritten += text;
-        files::append(&mut self.file, self.unwritten.as_bytes())
-            .map_err(Error::io("write", &self.path))?;
-        self.unwritten.clear();
-        Ok(())
-    }
-}
-
-fn line(record: &Record) -> String {
+/// A record's line.
+pub(super) fn line(record: &Record) -> String {
     serde_json::to_string(record).expect("numbers and booleans") + "\n"
 }
 
@@ -163,7 +149,7 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use std::fs::{self, File};
     use std::io::Write;
     use std::ops::Range;
 

@@ -9,7 +9,7 @@
 //!
 //! The numbers are Python's, but a whole number ends at 64 bits. Anything else is an error that names
 //! its line: what is no such assignment may mean something, and nothing here can run it. Keys that
-//! mean nothing here ([`keys::means_nothing`]) are skipped unread.
+//! mean nothing here ([`keys::IDLE`]) are skipped unread.
 
 mod expression;
 
@@ -32,11 +32,17 @@ const DATASET: &str = "openwebtext";
 /// What a line gives, or what is wrong with it.
 type Read<T> = std::result::Result<T, String>;
 
-/// What such a file says, and what to do with it in the folder `here`.
+/// What such a file says, and what to do with it in the folder `here`. `dataset` takes the place of
+/// the one that it names.
 ///
 /// # Errors
 /// A line that is no assignment of a value, an unknown key, a value of the wrong type.
-pub(super) fn parse(text: &str, source: &str, here: &Path) -> Result<ConfigFile> {
+pub(super) fn parse(
+    text: &str,
+    source: &str,
+    here: &Path,
+    dataset: Option<&str>,
+) -> Result<ConfigFile> {
     let mut script = Script::default();
     for (number, line) in (1..).zip(text.lines()) {
         let place = format!("{source}, line {number}");
@@ -47,7 +53,31 @@ pub(super) fn parse(text: &str, source: &str, here: &Path) -> Result<ConfigFile>
             )
         })?;
     }
-    script.config(here)
+    script.config(here, dataset)
+}
+
+/// What the data set called `name` says beside a config that is none of nanoGPT's: its text and
+/// tokens.
+///
+/// # Errors
+/// A name that leads elsewhere; data that are not there.
+pub(super) fn dataset(name: &str, here: &Path) -> Result<ConfigFile> {
+    if !is_plain(name) {
+        return Err(Error::config("dataset", name, format!("must be a folder's name in {DATA}/"))
+            .with_hint("name a text itself: tinygpt train my.txt"));
+    }
+    let mut file = ConfigFile::default();
+    find_data(&mut file, name, here)?;
+    match file.missing {
+        None => Ok(file),
+        Some(folder) => {
+            let folder = folder.display();
+            Err(Error::config("dataset", name, format!("{folder} is not here")).with_hint(format!(
+                "name the text, tinygpt train my.txt, or prepare it: \
+                 tinygpt prepare my.txt --out {folder}"
+            )))
+        }
+    }
 }
 
 #[derive(Default)]
@@ -81,7 +111,7 @@ impl Script {
                     Word::Sign("=") => {}
                     other => return Err(format!("found {other} after `{name}`, expected `=`")),
                 }
-                if keys::means_nothing(name) {
+                if keys::is_idle(name) {
                     if !self.skipped.iter().any(|other| other == name) {
                         self.skipped.push(name.into());
                     }
@@ -99,9 +129,10 @@ impl Script {
         }
     }
 
-    fn config(self, here: &Path) -> Result<ConfigFile> {
+    fn config(self, here: &Path, instead: Option<&str>) -> Result<ConfigFile> {
         let mut file = ConfigFile { preset: Some(PRESET.into()), ..ConfigFile::default() };
         let mut dataset = DATASET.to_owned();
+        file.idle = self.skipped;
         for (name, (place, value)) in self.names {
             match (name.as_str(), value) {
                 ("dataset", Found::Value(Value::String(name))) if is_plain(&name) => dataset = name,
@@ -121,11 +152,7 @@ impl Script {
                 }
             }
         }
-        if !self.skipped.is_empty() {
-            let keys = self.skipped.join(", ");
-            file.notices.push(format!("these keys of nanoGPT's mean nothing here: {keys}"));
-        }
-        find_data(&mut file, &dataset, here)?;
+        find_data(&mut file, instead.unwrap_or(&dataset), here)?;
         Ok(file)
     }
 }

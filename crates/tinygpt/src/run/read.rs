@@ -57,6 +57,8 @@ pub(super) struct ConfigFile {
     pub settings: Vec<Setting>,
     /// What stands after a value in its line: in a run's `config.toml` whence it came.
     pub comments: BTreeMap<&'static str, String>,
+    /// Of nanoGPT's: its keys that mean nothing here.
+    pub idle: Vec<String>,
     /// Of nanoGPT's: the published weights to start from.
     pub init_from: Option<String>,
     /// Of nanoGPT's: the folder of prepared tokens that it means and that is not there.
@@ -69,11 +71,12 @@ pub(super) struct ConfigFile {
 pub const LONGEST_CONFIG: u64 = 1 << 20;
 
 impl ConfigFile {
-    pub fn read(path: &Path) -> Result<Self> {
+    /// `dataset` takes the place of the one that a config of nanoGPT's names.
+    pub fn read(path: &Path, dataset: Option<&str>) -> Result<Self> {
         let text = files::read_named(path, LONGEST_CONFIG)?;
         let source = path.display().to_string();
-        match path.extension().is_some_and(|extension| extension == "py") {
-            true => python_config::parse(&text, &source, Path::new("")),
+        match is_python(path) {
+            true => python_config::parse(&text, &source, Path::new(""), dataset),
             false => Self::parse(&text, &source),
         }
     }
@@ -119,6 +122,11 @@ impl ConfigFile {
         }
         Ok(file)
     }
+}
+
+/// Whether a config file is one of nanoGPT's.
+pub fn is_python(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "py")
 }
 
 /// The value of `text`: a path, or several.

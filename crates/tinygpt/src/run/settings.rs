@@ -4,9 +4,10 @@
 //! The keys are one flat set ([`super::keys`]). Every resolved value remembers where it came from,
 //! and [`Settings::to_toml`] writes both down, so that a run's `config.toml` explains the run.
 
-use super::keys::{Group, KEYS, Key};
+use super::keys::{self, Group, KEYS, Key};
 use super::layers::{Origin, Stack};
-use super::read::{ConfigFile, FINETUNE, preset_text, show, typed_value};
+use super::python_config;
+use super::read::{ConfigFile, FINETUNE, Setting, is_python, preset_text, show, typed_value};
 use super::values::{RunSettings, default_table, defaults, table};
 use crate::config::{GptConfig, TrainConfig};
 use crate::data::TINY_SHAKESPEARE;
@@ -34,7 +35,10 @@ pub struct Layers {
     pub file: Option<PathBuf>,
     /// The texts to train on; above those that `file` may name.
     pub text: Vec<PathBuf>,
-    /// Keys and values as typed.
+    /// A data set of nanoGPT's, `data/NAME` below the current folder, in place of the text and
+    /// tokens that `file` may name. Not together with `text`.
+    pub dataset: Option<String>,
+    /// Keys and values as typed; those of nanoGPT's that mean nothing here may be among them.
     pub command_line: Vec<(String, String)>,
     /// Whether these are a call's arguments, and no command line's.
     pub are_arguments: bool,
@@ -69,42 +73,49 @@ impl Settings {
     /// A file that cannot be read or is not flat TOML; an unknown key, preset or choice; a value
     /// of the wrong type; values that cannot work together.
     pub fn resolve(layers: &Layers) -> Result<Self> {
-        let file = layers.file.as_deref().map(ConfigFile::read).transpose()?;
+        let path = layers.file.as_deref();
+        let dataset = layers.dataset.as_deref();
+        let file = path.map(|path| ConfigFile::read(path, dataset)).transpose()?;
+        let file = file.unwrap_or_default();
+        // A config of nanoGPT's takes the data set in place of its own.
+        let beside = dataset.filter(|_| !path.is_some_and(is_python));
+        let beside = beside.map(|name| python_config::dataset(name, Path::new(""))).transpose()?;
         let preset = layers
             .preset
             .as_deref()
-            .or(file.as_ref().and_then(|file| file.preset.as_deref()))
+            .or(file.preset.as_deref())
             .or(layers.usual_preset)
-            .unwrap_or(DEFAULT_PRESET);
+            .unwrap_or(DEFAULT_PRESET)
+            .to_owned();
         let mut stack = Stack::of(&default_table());
-        let rows = ConfigFile::parse(preset_text(preset)?, &format!("preset {preset}"))?.settings;
-        stack.lay(rows, Origin::Preset(preset.into()));
+        let rows = ConfigFile::parse(preset_text(&preset)?, &format!("preset {preset}"))?.settings;
+        stack.lay(rows, Origin::Preset(preset.clone()));
         if let Some((path, brought)) = &layers.brought {
             let rows = brought.iter().filter_map(|(key, text)| typed_value(key, text).ok());
             stack.lay(rows.collect(), Origin::File(path.clone()));
         }
-        if let (Some(file), Some(path)) = (&file, &layers.file) {
-            stack.lay_file(file, Origin::File(path.clone()));
+        if let Some(path) = path {
+            stack.lay_file(&file, Origin::File(path.into()));
         }
-        if let Some(file) = &file {
-            check_found(file, layers)?;
+        check_found(&file, layers)?;
+        let (rows, mut notices) = typed(layers, file.idle)?;
+        notices.extend(file.notices);
+        let mut text = if layers.text.is_empty() { file.text } else { layers.text.clone() };
+        if let Some(beside) = beside {
+            stack.lay(beside.settings, Origin::Follows("dataset"));
+            notices.extend(beside.notices);
+            text = beside.text;
         }
-        let text = match (&file, &layers.text[..]) {
-            (Some(file), []) => file.text.clone(),
-            _ => layers.text.clone(),
-        };
-        let typed = layers.command_line.iter();
-        let rows = typed.map(|(key, text)| typed_value(key, text)).collect::<Result<_>>()?;
         stack.lay(rows, if layers.are_arguments { Origin::Argument } else { Origin::CommandLine });
         stack.shorten_warmup();
         let settings = Self {
-            preset: preset.into(),
+            preset,
             text,
             model: stack.part(),
             train: stack.part(),
             run: stack.part(),
             origins: stack.origins(),
-            notices: file.map_or_else(Vec::new, |file| file.notices),
+            notices,
         };
         settings.train.check()?;
         // The tokenizer may still have to say how many tokens there are.
@@ -208,6 +219,24 @@ impl Default for Settings {
             notices: Vec::new(),
         }
     }
+}
+
+/// The settings on the command line, and what to say of the keys there and in a config of nanoGPT's
+/// (`idle`) that mean nothing.
+fn typed(layers: &Layers, mut idle: Vec<String>) -> Result<(Vec<Setting>, Vec<String>)> {
+    let mut rows = Vec::new();
+    for (key, text) in &layers.command_line {
+        if !keys::is_idle(key) {
+            rows.push(typed_value(key, text)?);
+            continue;
+        }
+        keys::check_idle(key, text)?;
+        if !idle.contains(key) {
+            idle.push(key.clone());
+        }
+    }
+    let notice = (!idle.is_empty()).then(|| keys::idle_notice(&idle));
+    Ok((rows, notice.into_iter().collect()))
 }
 
 /// Whether what a file of nanoGPT's needs beside itself is there.

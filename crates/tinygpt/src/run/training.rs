@@ -7,13 +7,14 @@
 use super::event::{Ending, Event};
 use super::folder::Run;
 use super::keeper::Keeper;
+use super::values::RunSettings;
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::train::{Evaluation, Trainer, Watch};
 use std::ops::ControlFlow;
 
-/// Trains until the end, writing `run`'s folder; `sample_tokens` tokens are written at each
-/// evaluation. `stop` is asked before every step, micro-batch, part of an evaluation and token of a
+/// Trains until the end, writing `run`'s folder; what else than checkpoints and metrics, `settings`
+/// say. `stop` is asked before every step, micro-batch, part of an evaluation and token of a
 /// sample. What is cut short by it is dropped and made up for by the resumed run.
 ///
 /// # Errors
@@ -23,12 +24,12 @@ use std::ops::ControlFlow;
 pub fn train(
     run: &Run,
     trainer: &mut Trainer,
-    sample_tokens: usize,
+    settings: &RunSettings,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
-    let mut keeper = Keeper::open(run, trainer)?;
-    let ending = steps(&mut keeper, trainer, sample_tokens, stop, on_event);
+    let mut keeper = Keeper::open(run, trainer, settings.tensorboard)?;
+    let ending = steps(&mut keeper, trainer, settings.sample_tokens, stop, on_event);
     if ending.is_err() && !diverged(&ending) && !diverged(&trainer.check_health()) {
         // The error that matters is the first one.
         let _ = keeper.save_last(trainer);
@@ -165,6 +166,11 @@ mod tests {
         Trainer::new(gpt(train, threads), data, train.clone()).unwrap()
     }
 
+    /// A run that writes so many tokens at an evaluation.
+    fn writing(sample_tokens: usize) -> RunSettings {
+        RunSettings { sample_tokens, ..RunSettings::default() }
+    }
+
     fn gpt(train: &TrainConfig, threads: usize) -> Gpt {
         let config = GptConfig {
             vocab_size: 65,
@@ -239,16 +245,17 @@ mod tests {
     fn stopped(settings: &TrainConfig, cuts: impl IntoIterator<Item = (usize, u64)>) {
         let folder = tempfile::tempdir().unwrap();
         let whole = Run::create(folder.path(), "whole").unwrap();
-        train(&whole, &mut trainer(settings, 1), 8, &|| false, &mut |_| {}).unwrap();
+        train(&whole, &mut trainer(settings, 1), &writing(8), &|| false, &mut |_| {}).unwrap();
         for (cut, step) in cuts {
             let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
-            let ending = train(&run, &mut trainer(settings, 1), 8, &stop, &mut |_| {}).unwrap();
+            let ending =
+                train(&run, &mut trainer(settings, 1), &writing(8), &stop, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Stopped, "stopped at {cut}");
             let mut trainer = resumed(&run, settings, 1 + cut % 3);
             assert_eq!(trainer.progress().step, step, "stopped at {cut}");
-            let ending = train(&run, &mut trainer, 8, &|| false, &mut |_| {}).unwrap();
+            let ending = train(&run, &mut trainer, &writing(8), &|| false, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Finished);
             assert_eq!(timeless(&run), timeless(&whole), "stopped at {cut}");
             assert!(bytes(&run) == bytes(&whole), "stopped at {cut}: other weights or samples");
@@ -261,7 +268,7 @@ mod tests {
         // 16 tokens each: more than are computed at a time.
         let parts = TrainConfig { batch_size: 160, max_iters: 4, lr_decay_iters: 4, ..settings() };
         let [whole, cut] = ["whole", "cut"].map(|name| Run::create(folder.path(), name).unwrap());
-        train(&whole, &mut trainer(&parts, 1), 0, &|| false, &mut |_| {}).unwrap();
+        train(&whole, &mut trainer(&parts, 1), &writing(0), &|| false, &mut |_| {}).unwrap();
         let steps = std::cell::Cell::new(0);
         let stop = || steps.get() == 3;
         let mut halves = |event: Event| {
@@ -269,11 +276,11 @@ mod tests {
                 steps.set(steps.get() + 1);
             }
         };
-        let ending = train(&cut, &mut trainer(&parts, 1), 0, &stop, &mut halves).unwrap();
+        let ending = train(&cut, &mut trainer(&parts, 1), &writing(0), &stop, &mut halves).unwrap();
         assert_eq!((ending, steps.get()), (Ending::Stopped, 3));
         let mut trainer = resumed(&cut, &parts, 1);
         assert_eq!(trainer.progress().step, 2);
-        train(&cut, &mut trainer, 0, &|| false, &mut |_| {}).unwrap();
+        train(&cut, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
         assert_eq!(timeless(&cut), timeless(&whole));
         let read = |run: &Run| std::fs::read(run.last().join("model.safetensors")).unwrap();
         assert!(read(&cut) == read(&whole), "other weights");
@@ -283,9 +290,9 @@ mod tests {
     fn a_resume_follows_the_new_schedule() {
         let folder = tempfile::tempdir().unwrap();
         let run = Run::create(folder.path(), "run").unwrap();
-        train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap();
+        train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {}).unwrap();
         let longer = TrainConfig { max_iters: 46, lr_decay_iters: 46, ..settings() };
-        train(&run, &mut resumed(&run, &longer, 1), 0, &|| false, &mut |_| {}).unwrap();
+        train(&run, &mut resumed(&run, &longer, 1), &writing(0), &|| false, &mut |_| {}).unwrap();
         let records = metrics::read(&run.metrics()).unwrap();
         let at = |iter| {
             let found = records.iter().find_map(|record| match record {
@@ -304,7 +311,8 @@ mod tests {
         let run = Run::create(folder.path(), "run").unwrap();
         let wild =
             TrainConfig { learning_rate: 1e30, decay_lr: false, grad_clip: 0.0, ..settings() };
-        let error = train(&run, &mut trainer(&wild, 1), 0, &|| false, &mut |_| {}).unwrap_err();
+        let error =
+            train(&run, &mut trainer(&wild, 1), &writing(0), &|| false, &mut |_| {}).unwrap_err();
         assert!(error.to_string().contains("of step") && error.hint().is_some(), "{error}");
         checkpoint::Checkpoint::load(&run.best()).unwrap();
         checkpoint::Checkpoint::load(&run.last()).unwrap();
@@ -325,7 +333,7 @@ mod tests {
                 file.set_len(8).unwrap();
             }
         };
-        train(&run, &mut trainer, 0, &|| false, &mut cut).unwrap_err();
+        train(&run, &mut trainer, &writing(0), &|| false, &mut cut).unwrap_err();
         assert_eq!(checkpoint::read_progress(&run.last()).unwrap().unwrap().step, 5);
     }
 
@@ -334,13 +342,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let run = Run::create(folder.path(), "run").unwrap();
         let held = run.lock().unwrap();
-        let error =
-            train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap_err();
+        let error = train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {})
+            .unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
         let error = Run::create_at(run.folder(), true).unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
         drop(held);
-        train(&run, &mut trainer(&settings(), 1), 0, &|| false, &mut |_| {}).unwrap();
+        train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {}).unwrap();
     }
 
     #[test]
@@ -349,7 +357,7 @@ mod tests {
         let run = Run::create(folder.path(), "run").unwrap();
         let stuck = TrainConfig { learning_rate: 0.0, decay_lr: false, patience: 2, ..settings() };
         let mut trainer = trainer(&stuck, 1);
-        let ending = train(&run, &mut trainer, 0, &|| false, &mut |_| {}).unwrap();
+        let ending = train(&run, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
         assert_eq!((ending, trainer.progress().step), (Ending::Patience, 10));
     }
 

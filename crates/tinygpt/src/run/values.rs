@@ -26,6 +26,8 @@ pub struct RunSettings {
     pub threads: usize,
     /// Tokens that the model writes at an evaluation, into samples.txt; 0 writes none.
     pub sample_tokens: usize,
+    /// Write the metrics for TensorBoard too.
+    pub tensorboard: bool,
     /// Folder of the run; empty names it after the preset.
     pub out_dir: String,
 }
@@ -41,6 +43,7 @@ impl Default for RunSettings {
             allow_special: false,
             threads: 0,
             sample_tokens: 200,
+            tensorboard: false,
             out_dir: String::new(),
         }
     }

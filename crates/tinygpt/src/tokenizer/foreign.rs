@@ -1,16 +1,37 @@
 //! Tokenizers of every other kind, as Hugging Face's library has them: WordPiece, Unigram, other
 //! cuts into pieces.
 //!
-//! The library looks at a text as a whole, so a long one is cut into blocks that end with a line,
-//! at the same places however it comes. Such a tokenizer may lose what it has no token for, and
-//! join words with other blanks than there were: that is its own affair.
+//! **A text that comes in parts has the ids of the whole.** The library looks at a text as a whole,
+//! and may look over the end of a line: so a long one is cut into blocks only where what the library
+//! makes of a text before it asks its model, normalized pieces, is the same with and without the cut
+//! ([`Foreign::is_safe`]). A tokenizer that makes no pieces (Llama 2's, Gemma's) has no such place:
+//! its texts are encoded whole, and those longer than [`LONGEST`] are refused before they are read.
+//! Where no place shows for as long a stretch, as in a file without blanks, it is cut at its end.
+//!
+//! Such a tokenizer may lose what it has no token for, and join words with other blanks than there
+//! were: that is its own affair.
 
 use super::pieces::boundary;
 use crate::error::{Error, Result};
 use std::ops::Deref;
+use tokenizers::normalizer::NormalizedString;
+use tokenizers::{Normalizer, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
 
-/// Bytes of a block, and of the longest where no line ends.
-const BLOCK: usize = 1 << 20;
+/// Bytes of a block at least; tests have many.
+const BLOCK: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
+/// Bytes of the longest that is encoded as a whole: the library takes a hundred times the memory.
+const LONGEST: usize = 16 * BLOCK;
+/// Bytes on each side of a cut that are looked at.
+const AROUND: usize = 64;
+
+/// Kinds of places between two words where the library may know no difference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// After a line break that stands alone, before a letter or digit.
+    AfterLine,
+    /// Before a blank that stands alone between letters.
+    BeforeBlank,
+}
 
 /// A tokenizer of the library's.
 pub struct Foreign {
@@ -22,6 +43,8 @@ pub struct Foreign {
     full: tokenizers::Tokenizer,
     size: usize,
     special: Vec<(String, u32)>,
+    /// Where its texts may be cut, as far as one knows without them.
+    places: Vec<Place>,
 }
 
 impl Foreign {
@@ -47,7 +70,52 @@ impl Foreign {
         special.sort_by_key(|&(_, id)| id);
         let mut plain = full.clone();
         plain.set_encode_special_tokens(true);
-        Ok(Self { json: json.into(), plain, full, size, special })
+        let mut foreign = Self { json: json.into(), plain, full, size, special, places: vec![] };
+        let samples =
+            [("A cat\nsat here", 6, Place::AfterLine), ("A cat sat", 5, Place::BeforeBlank)];
+        let whole = foreign.has_names_with_blanks();
+        let safe = samples.into_iter().filter(|&(text, at, _)| !whole && foreign.is_safe(text, at));
+        foreign.places = safe.map(|(.., place)| place).collect();
+        Ok(foreign)
+    }
+
+    /// Whether a token is looked for by a name that a cut between words may part, or with the blanks
+    /// beside it.
+    fn has_names_with_blanks(&self) -> bool {
+        let letter = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+        self.full.get_added_tokens_decoder().into_values().any(|token| {
+            let name = token.content.trim();
+            let word = letter(name.chars().next()) || letter(name.chars().next_back());
+            name.contains(char::is_whitespace) || (token.lstrip || token.rstrip) && word
+        })
+    }
+
+    /// Whether `text` cut at byte `at` is in the same normalized pieces as in one.
+    fn is_safe(&self, text: &str, at: usize) -> bool {
+        let start = boundary(text, at.saturating_sub(AROUND));
+        let end = boundary(text, at.saturating_add(AROUND));
+        let parts = [&text[start..at], &text[at..end], &text[start..end]].map(|t| self.pieces(t));
+        let [Some(before), Some(after), Some(whole)] = parts else { return false };
+        !before.is_empty() && !after.is_empty() && [before, after].concat() == whole
+    }
+
+    /// What the model is asked about, one after another.
+    fn pieces(&self, text: &str) -> Option<Vec<String>> {
+        let mut text = NormalizedString::from(text);
+        if let Some(normalizer) = self.plain.get_normalizer() {
+            normalizer.normalize(&mut text).ok()?;
+        }
+        let mut text = PreTokenizedString::from(text);
+        if let Some(cutter) = self.plain.get_pre_tokenizer() {
+            cutter.pre_tokenize(&mut text).ok()?;
+        }
+        let pieces = text.get_splits(OffsetReferential::Normalized, OffsetType::None);
+        Some(pieces.into_iter().map(|(piece, ..)| piece.to_owned()).collect())
+    }
+
+    /// Bytes of the longest text that it can be asked for, if it makes no pieces.
+    pub(super) fn longest_text(&self) -> Option<usize> {
+        self.places.is_empty().then_some(LONGEST)
     }
 
     /// The file it was read from.
@@ -81,7 +149,7 @@ impl Foreign {
         let mut at = 0;
         loop {
             let rest = &text[at..];
-            let block = match block_of(rest) {
+            let block = match self.block_of(rest) {
                 Some(block) => block,
                 None if end && !rest.is_empty() => rest.len(),
                 None => return Some(at),
@@ -90,16 +158,37 @@ impl Foreign {
             at += block;
         }
     }
+
+    /// Bytes of the block that `text` begins with, if it is whole: the text alone says how many.
+    fn block_of(&self, text: &str) -> Option<usize> {
+        let end = text.len().saturating_sub(AROUND).min(LONGEST);
+        let is_place = |&at: &usize| match place(text, at) {
+            Some(place) => self.places.contains(&place) && self.is_safe(text, at),
+            None => false,
+        };
+        let stretch = || (text.len() >= LONGEST + AROUND).then(|| boundary(text, LONGEST));
+        (BLOCK..end).find(is_place).or_else(stretch)
+    }
 }
 
-/// Bytes of the block that `text` begins with, if it is whole.
-fn block_of(text: &str) -> Option<usize> {
-    let line = |end: &[u8]| end.iter().position(|&byte| byte == b'\n');
-    let long = text.as_bytes().get(BLOCK - 1..)?;
-    match line(&long[..long.len().min(BLOCK)]) {
-        Some(at) => Some(BLOCK + at),
-        None if long.len() > BLOCK => Some(boundary(text, 2 * BLOCK)),
-        None => None,
+/// What kind of place byte `at` of `text` is, if it is one.
+fn place(text: &str, at: usize) -> Option<Place> {
+    let bytes = text.as_bytes();
+    let (line, blank) = (bytes[at - 1] == b'\n', bytes[at] == b' ');
+    if !line && !blank {
+        return None;
+    }
+    let (before, after) = text.split_at(at);
+    let (mut before, mut after) = (before.chars().rev(), after.chars());
+    match line {
+        true => {
+            let alone = before.nth(1).is_some_and(|c| !c.is_whitespace());
+            (alone && after.next()?.is_alphanumeric()).then_some(Place::AfterLine)
+        }
+        false => {
+            let alone = before.next()?.is_alphabetic();
+            (alone && after.nth(1)?.is_alphabetic()).then_some(Place::BeforeBlank)
+        }
     }
 }
 
@@ -149,137 +238,4 @@ impl std::fmt::Debug for Foreign {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::Tokenizer;
-    use super::*;
-    use proptest::prelude::*;
-    use serde_json::{Value, json};
-
-    /// BERT's kind: words and, after `##`, their parts.
-    fn word_pieces() -> Value {
-        json!({
-            "version": "1.0",
-            "truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0,
-                "direction": "Right"},
-            "padding": null,
-            "added_tokens": [{"id": 0, "content": "[SEP]", "single_word": false, "lstrip": false,
-                "rstrip": false, "normalized": false, "special": true}],
-            "normalizer": {"type": "Lowercase"},
-            "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "post_processor": null,
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": true},
-            "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-                "vocab": {"[SEP]": 0, "[UNK]": 1, "the": 2, "cat": 3, "##s": 4, "sep": 5, "[": 6, "]": 7}},
-        })
-    }
-
-    /// Llama's kind: likely pieces, `▁` for a blank, bytes for what is unknown.
-    fn unigrams() -> Value {
-        json!({
-            "version": "1.0",
-            "added_tokens": [],
-            "normalizer": null,
-            "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always",
-                "split": true},
-            "post_processor": null,
-            "decoder": {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]},
-            "model": {"type": "Unigram", "unk_id": 0, "byte_fallback": true, "vocab": [
-                ["<unk>", 0.0], ["▁the", -1.0], ["▁cat", -2.0], ["▁", -3.0], ["s", -3.0],
-                ["<0xC3>", -9.0], ["<0xA9>", -9.0]]},
-        })
-    }
-
-    fn read(json: &Value) -> Tokenizer {
-        Tokenizer::from_json(&json.to_string()).unwrap()
-    }
-
-    #[test]
-    fn other_kinds_give_the_librarys_ids_and_text_and_their_file_as_it_was() {
-        let tokenizer = read(&word_pieces());
-        assert_eq!(
-            (tokenizer.name(), tokenizer.vocab_size(), tokenizer.start()),
-            ("foreign", 8, 0)
-        );
-        let ids = tokenizer.encode("The cats the CAT dog", "x").unwrap();
-        assert_eq!(ids, [2, 3, 4, 2, 3, 1], "in full, whatever the file says of its length");
-        assert_eq!(tokenizer.decode(&ids), "the cats the cat [UNK]");
-        assert_eq!(tokenizer.encode("[SEP]", "x").unwrap(), [6, 5, 7]);
-        assert_eq!(tokenizer.encode_with_special("the[SEP]", "x").unwrap(), [2, 0]);
-        assert_eq!(tokenizer.to_json(), word_pieces().to_string());
-        assert_eq!(Tokenizer::from_json(&tokenizer.to_json()).unwrap(), tokenizer);
-
-        let tokenizer = read(&unigrams());
-        let ids = tokenizer.encode("the cats é", "x").unwrap();
-        assert_eq!(ids, [1, 2, 4, 3, 5, 6]);
-        let mut decoder = tokenizer.decoder();
-        let pieces: Vec<String> = ids.iter().map(|&id| decoder.push(id)).collect();
-        assert_eq!(pieces[4..], ["", "é"], "a character comes whole");
-        assert_eq!(tokenizer.decode(&[1, 5]), "▁the\u{fffd}");
-        assert_eq!(tokenizer.decode(&[1, 99, u32::MAX]), "▁the\u{fffd}\u{fffd}");
-    }
-
-    #[test]
-    fn what_has_no_token_and_no_name_for_that_is_an_error() {
-        let mut nameless = word_pieces();
-        nameless["model"]["vocab"].as_object_mut().unwrap().remove("[UNK]");
-        let error = read(&nameless).encode("the dog", "my.txt").unwrap_err();
-        assert!(error.to_string().starts_with("my.txt has something"), "{error}");
-    }
-
-    #[test]
-    fn a_long_text_is_cut_after_the_same_lines_however_it_comes() {
-        let tokenizer = read(&word_pieces());
-        let text = "the cats the cat\n".repeat(3 * BLOCK / 17) + &"the ".repeat(BLOCK);
-        let whole = tokenizer.encode(&text, "x").unwrap();
-        assert_eq!(whole.len(), text.split_whitespace().count() + text.matches("cats").count());
-        let mut encoder = tokenizer.encoder(false);
-        let mut ids = Vec::new();
-        for part in text.as_bytes().chunks(777_777) {
-            assert!(encoder.push(std::str::from_utf8(part).unwrap(), &mut ids));
-        }
-        assert!(encoder.finish(&mut ids));
-        assert!(ids == whole, "other ids");
-    }
-
-    proptest! {
-        #[test]
-        fn no_file_makes_the_reader_panic(
-            at in any::<prop::sample::Index>(), byte: u8, cut: bool, other: bool,
-        ) {
-            let json = if other { word_pieces() } else { unigrams() };
-            let mut bytes = json.to_string().into_bytes();
-            let at = at.index(bytes.len());
-            bytes[at] = byte;
-            if cut {
-                bytes.remove(at);
-            }
-            if let Ok(tokenizer) = Tokenizer::from_json(&String::from_utf8_lossy(&bytes))
-                && let Ok(ids) = tokenizer.encode("the cats é", "x")
-            {
-                tokenizer.decode(&ids);
-            }
-        }
-
-        #[test]
-        fn no_value_makes_the_reader_panic(
-            pointer in "(/model|/normalizer|/pre_tokenizer|/decoder|/added_tokens/0|/post_processor)(/type|/vocab|/unk_id|/unk_token|/id|/content|/prefix|/replacement|/decoders)?",
-            value in prop_oneof![
-                Just(Value::Null), Just(json!(-1)), Just(json!(4_000_000_000u32)), Just(json!("")),
-                Just(json!([])), Just(json!({})), Just(json!("BPE")), Just(json!("Unigram")),
-                Just(json!([["", 0.0]])), Just(json!({"": 5})), Just(json!({"a": 4_000_000_000u32})),
-            ],
-            other: bool,
-        ) {
-            let mut json = if other { word_pieces() } else { unigrams() };
-            if let Some(place) = json.pointer_mut(&pointer) {
-                *place = value;
-            }
-            if let Ok(tokenizer) = Tokenizer::from_json(&json.to_string())
-                && let Ok(ids) = tokenizer.encode_with_special("the cats é", "x")
-            {
-                tokenizer.decode(&ids);
-            }
-        }
-    }
-}
+mod tests;

@@ -28,7 +28,7 @@ pub enum TokenizerKind {
 impl TokenizerKind {
     /// The forms there are, in words.
     pub const FORMS: &str =
-        "char, byte, gpt2, bpe:SIZE, a tokenizer.json, a folder with one, or a run";
+        "char, byte, gpt2, bpe:SIZE, a tokenizer.json, a folder with one, a model, or a run";
     /// The fewest tokens that can be learned: the bytes and one more.
     pub const SMALLEST: usize = 257;
     /// The most: more than any text fills.

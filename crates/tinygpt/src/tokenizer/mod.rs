@@ -94,7 +94,7 @@ impl Tokenizer {
     /// The token an empty prompt starts from: the end of a text before it, where there is such a
     /// token, a line break, else the first token.
     pub fn start(&self) -> u32 {
-        if let Some(&(_, end)) = self.special().iter().find(|(name, _)| name == END_OF_TEXT) {
+        if let Some(end) = self.end_of_text() {
             return end;
         }
         match self {
@@ -105,6 +105,19 @@ impl Tokenizer {
                 [(_, first), ..] => *first,
                 [] => foreign.id_of("\n").unwrap_or(0),
             },
+        }
+    }
+
+    /// The id of [`END_OF_TEXT`], which stands between two texts, where there is such a token.
+    pub fn end_of_text(&self) -> Option<u32> {
+        self.special().iter().find(|(name, _)| name == END_OF_TEXT).map(|&(_, id)| id)
+    }
+
+    /// Bytes of the longest text that is encoded exactly, where that must be done as a whole.
+    pub fn longest_text(&self) -> Option<usize> {
+        match self {
+            Tokenizer::Foreign(foreign) => foreign.longest_text(),
+            _ => None,
         }
     }
 

@@ -3,7 +3,9 @@
 mod page;
 mod prompt;
 
-use crate::args::{number_of, precision, precision_of, threads, trained, trained_path};
+use crate::args::{
+    idle, number_of, precision, precision_of, tell_idle, threads, trained, trained_path,
+};
 use crate::memory::texts_together;
 use crate::{Outcome, failure::Failure, out::Out, out::tell, trained::Trained};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -107,6 +109,7 @@ pub fn arguments(command: Command) -> Command {
         .next_help_heading("Run")
         .args(precision("auto"))
         .arg(threads())
+        .args(idle())
 }
 
 fn whole<T: FromStr + Clone + Send + Sync + 'static>(
@@ -137,6 +140,7 @@ fn number<T: FromStr + Clone + Send + Sync + 'static>(
 }
 
 pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
+    tell_idle(matches)?;
     let stops = stops(matches)?;
     // Before anything is read: a mistake on the command line should not wait for a model.
     let sampling = sampling(matches);

@@ -7,9 +7,10 @@ use crate::out::tell;
 use crate::progress::{Bar, unless_soon};
 use crate::trained;
 use clap::ArgMatches;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use tinygpt::formats::Model;
+use tinygpt::run::read::is_python;
 use tinygpt::run::start::{self, Begun, New, Starting, is_foreign};
 use tinygpt::{Layers, Settings};
 
@@ -28,6 +29,7 @@ pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings,
         preset: matches.get_one::<String>("preset").cloned(),
         file,
         text,
+        dataset: matches.get_one::<String>("dataset").cloned(),
         command_line: typed_settings(matches),
         ..Layers::default()
     };
@@ -40,7 +42,7 @@ pub fn settings(matches: &ArgMatches, model: Option<&Model>) -> Result<Settings,
 /// The config file and the texts: one of the words may be a config of nanoGPT's.
 fn file_and_text(matches: &ArgMatches) -> Result<(Option<PathBuf>, Vec<PathBuf>), Failure> {
     let texts = matches.get_many::<PathBuf>("text").into_iter().flatten().cloned();
-    let (configs, text): (Vec<_>, Vec<_>) = texts.partition(|path| is_config(path));
+    let (configs, text): (Vec<_>, Vec<_>) = texts.partition(|path| is_python(path));
     let named = matches.get_one::<PathBuf>("config").cloned();
     let mut configs: Vec<PathBuf> = named.into_iter().chain(configs).collect();
     if let [one, another, ..] = &configs[..] {
@@ -50,11 +52,6 @@ fn file_and_text(matches: &ArgMatches) -> Result<(Option<PathBuf>, Vec<PathBuf>)
         ));
     }
     Ok((configs.pop(), text))
-}
-
-/// Whether a word is a config file of nanoGPT's, not a text.
-fn is_config(path: &Path) -> bool {
-    path.extension().is_some_and(|extension| extension == "py")
 }
 
 /// A new run, from new weights or from those of `model`.
@@ -74,7 +71,12 @@ pub fn anew(
 pub fn again(matches: &ArgMatches, signals: &Signals) -> Result<Begun, Failure> {
     let typed = matches.get_one::<PathBuf>("resume").map(PathBuf::as_path);
     let text = matches.get_many::<PathBuf>("text").into_iter().flatten().cloned().collect();
-    let changed = Layers { text, command_line: typed_settings(matches), ..Layers::default() };
+    let changed = Layers {
+        text,
+        dataset: matches.get_one::<String>("dataset").cloned(),
+        command_line: typed_settings(matches),
+        ..Layers::default()
+    };
     let mut heard = Heard { signals, waiting: None, bar: None };
     Ok(start::again(typed, changed, &mut |starting| heard.tell(starting))?)
 }

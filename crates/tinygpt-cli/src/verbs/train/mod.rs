@@ -5,7 +5,7 @@ mod profile;
 mod report;
 mod signals;
 
-use crate::args::{recipe, with_settings};
+use crate::args::{idle, recipe, with_settings};
 use crate::{Outcome, failure::Failure, out::Out, out::tell, render::Renderer};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use profile::Profile;
@@ -14,7 +14,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use tinygpt::checkpoint::read_progress;
 use tinygpt::files::quoted;
-use tinygpt::run::{Ending, Event, start::Begun};
+use tinygpt::run::{Ending, Event, start, start::Begun};
 use tinygpt::{Error, Run, Trainer};
 
 const HELP: &str = "\
@@ -31,6 +31,7 @@ Examples:
   tinygpt train --preset shakespeare-char        the 10.65M model that nanoGPT's readme trains
   tinygpt train --n_layer=6 --dropout=0.1        any setting, in nanoGPT's spelling
   tinygpt train config/train_x.py --max_iters=9  a config file of nanoGPT's, without Python
+  tinygpt train --dataset=mine --device=cpu      nanoGPT's data/mine, in its own words
   tinygpt train --resume                         go on with the newest run
   tinygpt train --resume --max-iters 4000        ... for longer
   tinygpt train my.txt --init-from runs/quick    start from another run's weights
@@ -52,7 +53,14 @@ pub fn arguments(command: Command) -> Command {
                      folder with nanoGPT's train.bin and val.bin; a config of nanoGPT's (.py)",
                 ),
         )
+        .arg(
+            Arg::new("dataset")
+                .long("dataset")
+                .value_name("NAME")
+                .help("The text in nanoGPT's spelling: its folder of tokens data/NAME"),
+        )
         .args(recipe())
+        .args(idle())
         .arg(
             Arg::new("resume")
                 .long("resume")
@@ -98,7 +106,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let resumes = matches.contains_id("resume") && model.is_none();
     let settings = if resumes { None } else { Some(begin::settings(matches, model.as_ref())?) };
     if let Some(settings) = settings.as_ref().filter(|_| matches.get_flag("print-config")) {
-        return out.write(&settings.to_toml());
+        return out.write(&start::fitted(settings.clone(), model.as_ref())?.to_toml());
     }
     let signals = Signals::watch()?;
     let mut begun = match settings {
@@ -149,12 +157,8 @@ fn train(
         true => report::first_loss(loss, vocab_size),
         false => String::new(),
     };
-    let ending = tinygpt::run::train(
-        run,
-        trainer,
-        settings.run.sample_tokens,
-        &|| signals.stop(),
-        &mut |event| {
+    let ending =
+        tinygpt::run::train(run, trainer, &settings.run, &|| signals.stop(), &mut |event| {
             // A reader who has gone is no reason to stop training; the first other trouble is
             // told at the end.
             let said = match event {
@@ -187,8 +191,7 @@ fn train(
             if unheard.is_ok() {
                 unheard = said;
             }
-        },
-    );
+        });
     renderer.finish();
     let ending = ending.map_err(|error| failed(error, run, trainer))?;
     unheard.map(|()| (ending, last_sample))

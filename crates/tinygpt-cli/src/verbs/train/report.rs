@@ -208,6 +208,9 @@ pub fn closing(begun: &mut Begun, before: &Progress, ending: Ending, sample: &st
     let files = FILES.iter().filter(|file| begun.run.folder().join(file).exists());
     let files: Vec<_> = files.copied().collect();
     text += &line("kept in", &format!("{shown}: {}", files.join(" ")));
+    if begun.settings.run.tensorboard {
+        text += &line("tensorboard", &format!("tensorboard --logdir {folder}"));
+    }
     if !sample.trim().is_empty() {
         text += &format!("\n{}\n\n", sample.trim());
     }

@@ -60,6 +60,33 @@ fn the_end_of_a_document_is_text_unless_it_is_asked_for() {
 }
 
 #[test]
+fn the_end_of_text_stands_between_files_where_the_tokenizer_has_it_and_nowhere_else() {
+    let files: [(&str, &[u8]); 4] =
+        [("a.txt", b"one two\n"), ("b.txt", b""), ("c.txt", b"three"), ("d.txt", b"four\n\n")];
+    let (folder, text) = (Folder::new(&files), "one two\nthree\nfour\n\n");
+    let input = folder.input(&["a.txt", "b.txt", "c.txt", "d.txt"]);
+    let encode = |text: &str| gpt2().encode(text, "x").unwrap();
+    let expected =
+        [encode("one two\n"), vec![50256], encode("three\n"), vec![50256], encode("four\n\n")];
+    let data = build(&input, &of(TokenizerKind::Gpt2)).unwrap();
+    assert_eq!(ids(&data.train), expected.concat());
+    assert_eq!(data.train_bytes, text.len() as u64, "it stands for no text");
+    assert!(data.notices.iter().any(|note| note.contains("<|endoftext|> stands between its 4")));
+    let count = Count::of(&input, &of(TokenizerKind::Gpt2), None, &mut |_, _| ()).unwrap();
+    assert_eq!((count.times[50256], count.tokens() as usize), (2, data.train.len()));
+    // In whichever split the file before it ends.
+    let tenth = DataOptions { val_fraction: 0.3, ..of(TokenizerKind::Gpt2) };
+    let data = build(&input, &tenth).unwrap();
+    assert_eq!(ids(&data.train), expected[..4].concat());
+    for tokenizer in [TokenizerKind::Char, TokenizerKind::Bpe(260)] {
+        let data = build(&input, &of(tokenizer)).unwrap();
+        assert_eq!(text_of(&data), text);
+    }
+    let alone = build(&folder.input(&["a.txt"]), &of(TokenizerKind::Gpt2)).unwrap();
+    assert_eq!(ids(&alone.train), encode("one two\n"));
+}
+
+#[test]
 fn a_tokenizer_file_that_is_not_there_or_no_tokenizer_is_named() {
     let folder = Folder::new(&[("no.json", b"{}"), ("empty/x", b"")]);
     let build = |name: &str| {

@@ -82,15 +82,18 @@ pub fn prepare(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Prepared> {
     check_place(to, replace)?;
-    let known = match &options.tokenizer {
-        TokenizerKind::Bpe(size) => Some(*size),
-        kind => kind.ready()?.map(|tokenizer| tokenizer.vocab_size()),
+    let known = match (&options.vocabulary, &options.tokenizer) {
+        (Some(tokenizer), _) => Some(tokenizer.vocab_size()),
+        (None, TokenizerKind::Bpe(size)) => Some(*size),
+        (None, kind) => kind.ready()?.map(|tokenizer| tokenizer.vocab_size()),
     };
     check_size(known.unwrap_or(0))?;
     let parent = to.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     // On the same disk, so that what is written has only to be renamed.
     let room = tempfile::Builder::new().prefix(".preparing-").tempdir_in(parent);
     let room = room.map_err(Error::io("write in", parent))?;
+    // By its lock a training knows that nobody was killed here, and does not tidy up.
+    let _held = File::open(room.path()).ok().filter(|room| room.try_lock().is_ok());
     let (ours, theirs) = (room.path().join("ours"), room.path().join("theirs"));
     let data = Dataset::build(input, options, Some(&ours), progress)?;
     check_size(data.tokenizer.vocab_size())?;
@@ -184,6 +187,7 @@ fn put(from: &Path, to: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn options(kind: &str) -> DataOptions {
         let tokenizer = TokenizerKind::try_from(kind.to_owned()).unwrap();
@@ -224,6 +228,30 @@ mod tests {
         let options = DataOptions { vocabulary: Some(other), ..DataOptions::default() };
         let error = adopt(&to, &options, &here.path().join("x"), &mut |_, _| ()).unwrap_err();
         assert!(error.to_string().contains("another tokenizer"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn a_prepared_folder_with_damage_is_an_error_or_tokens_and_no_panic(
+            file in 0..3usize, at in any::<prop::sample::Index>(), byte: u8, cut: bool,
+        ) {
+            let here = tempfile::tempdir().unwrap();
+            let (text, to) = (here.path().join("my.txt"), here.path().join("d"));
+            fs::write(&text, "banana\u{e9}xyz").unwrap();
+            prepare(&Input::Paths(vec![text]), &options("char"), &to, false, &mut |_, _| ()).unwrap();
+            fs::remove_file(to.join(TOKENIZER)).unwrap();
+            let path = to.join([TRAIN, VAL, META][file]);
+            let mut bytes = fs::read(&path).unwrap();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            bytes.truncate(if cut { at } else { bytes.len() });
+            fs::write(&path, bytes).unwrap();
+            if let Ok(data) = adopt(&to, &options("char"), &here.path().join("run"), &mut |_, _| ()) {
+                let mut ids = vec![0; data.train.len()];
+                data.train.read(0, &mut ids).unwrap();
+                assert!(ids.iter().all(|&id| (id as usize) < data.tokenizer.vocab_size()));
+            }
+        }
     }
 
     #[test]

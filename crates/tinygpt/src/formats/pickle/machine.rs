@@ -53,49 +53,21 @@ impl<'a> Machine<'a> {
                 let text = self.text(length)?;
                 self.push(Value::Text(text));
             }
-            op::EMPTY_TUPLE | op::TUPLE1 | op::TUPLE2 | op::TUPLE3 | op::TUPLE => {
+            op::EMPTY_LIST => self.push(Value::List(vec![])),
+            op::EMPTY_DICT => self.push(Value::Dict(vec![])),
+            op::EMPTY_TUPLE => self.push(Value::Tuple(vec![])),
+            op::TUPLE1 | op::TUPLE2 | op::TUPLE3 | op::TUPLE => {
                 let items = match opcode {
-                    op::EMPTY_TUPLE => vec![],
                     op::TUPLE => self.pop_to_mark()?,
                     _ => self.pop_many(usize::from(opcode - op::TUPLE1) + 1)?,
                 };
                 self.push(Value::Tuple(items));
             }
-            op::EMPTY_LIST => self.push(Value::List(vec![])),
-            op::EMPTY_DICT => self.push(Value::Dict(vec![])),
-            op::APPEND | op::APPENDS => {
-                let items =
-                    if opcode == op::APPEND { self.pop_many(1)? } else { self.pop_to_mark()? };
-                match self.top()? {
-                    Value::List(list) => list.extend(items),
-                    other => return Err(format!("appends to {}", kind(other))),
-                }
+            op::APPEND | op::APPENDS | op::SETITEM | op::SETITEMS | op::BUILD => {
+                self.fill(opcode)?;
             }
-            op::SETITEM | op::SETITEMS => {
-                let items =
-                    if opcode == op::SETITEM { self.pop_many(2)? } else { self.pop_to_mark()? };
-                let pairs = items.as_chunks::<2>().0.iter().map(|&[key, value]| (key, value));
-                match self.top()? {
-                    Value::Dict(dict) => dict.extend(pairs),
-                    other => return Err(format!("sets items of {}", kind(other))),
-                }
-            }
-            op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => {
-                let place = match opcode {
-                    op::BINPUT => u32::from(self.take(1)?[0]),
-                    op::LONG_BINPUT => u32::from_le_bytes(self.array()?),
-                    _ => self.memo.len() as u32,
-                };
-                let top = *self.stack.last().ok_or(EMPTY)?;
-                self.memo.insert(place, top);
-            }
-            op::BINGET | op::LONG_BINGET => {
-                let place = match opcode {
-                    op::BINGET => u32::from(self.take(1)?[0]),
-                    _ => u32::from_le_bytes(self.array()?),
-                };
-                let id = self.memo.get(&place).ok_or("remembers what it never made")?;
-                self.stack.push(*id);
+            op::BINPUT | op::LONG_BINPUT | op::MEMOIZE | op::BINGET | op::LONG_BINGET => {
+                self.remember(opcode)?;
             }
             op::GLOBAL => {
                 let (module, name) = (self.line()?, self.line()?);
@@ -112,16 +84,51 @@ impl<'a> Machine<'a> {
                 }
             }
             op::REDUCE => self.call()?,
-            // The only state that PyTorch gives an object is a dict's `_metadata`.
-            op::BUILD => {
-                self.pop()?;
-                match self.top()? {
-                    Value::Dict(_) => {}
-                    other => return Err(format!("sets the state of {}", kind(other))),
-                }
-            }
             op::BINPERSID => self.storage()?,
             other => return Err(format!("has the opcode {other:#04x}, which no checkpoint needs")),
+        }
+        Ok(())
+    }
+
+    /// Puts what lies on top into the value beneath it.
+    fn fill(&mut self, opcode: u8) -> Result<(), Problem> {
+        let items = match opcode {
+            op::APPEND | op::BUILD => self.pop_many(1)?,
+            op::SETITEM => self.pop_many(2)?,
+            _ => self.pop_to_mark()?,
+        };
+        match (opcode, self.top()?) {
+            (op::APPEND | op::APPENDS, Value::List(list)) => list.extend(items),
+            (op::SETITEM | op::SETITEMS, Value::Dict(dict)) => {
+                let pairs = items.as_chunks::<2>().0.iter().map(|&[key, value]| (key, value));
+                dict.extend(pairs);
+            }
+            // The only state that PyTorch gives an object is a dict's `_metadata`.
+            (op::BUILD, Value::Dict(_)) => {}
+            (opcode, other) => {
+                let does = match opcode {
+                    op::APPEND | op::APPENDS => "appends to",
+                    op::BUILD => "sets the state of",
+                    _ => "sets items of",
+                };
+                return Err(format!("{does} {}", kind(other)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers the value on top, or puts one there by its number.
+    fn remember(&mut self, opcode: u8) -> Result<(), Problem> {
+        let place = match opcode {
+            op::BINPUT | op::BINGET => u32::from(self.take(1)?[0]),
+            op::LONG_BINPUT | op::LONG_BINGET => u32::from_le_bytes(self.array()?),
+            _ => self.memo.len() as u32,
+        };
+        if let op::BINGET | op::LONG_BINGET = opcode {
+            let id = self.memo.get(&place).ok_or("remembers what it never made")?;
+            self.stack.push(*id);
+        } else {
+            self.memo.insert(place, *self.stack.last().ok_or(EMPTY)?);
         }
         Ok(())
     }

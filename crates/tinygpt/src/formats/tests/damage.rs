@@ -194,6 +194,26 @@ proptest! {
     }
 
     #[test]
+    fn any_index_of_a_sharded_folder_is_a_model_or_an_error_and_no_panic(
+        entries in prop::collection::vec(
+            ("(wte.weight|transformer.wpe.weight|h.0.ln_1.bias|.{0,9})",
+             "(\"part\"|\"../part\"|\"/etc/passwd\"|\"\"|\"missing\"|null|7|\\{\\})"),
+            0..5,
+        ),
+        end in "(\\}\\}|\\}|,|)",
+    ) {
+        let (_parent, path) = laid_out(0, |files| {
+            let model = files.iter_mut().find(|(name, _)| name == "model.safetensors").unwrap();
+            model.0 = "part".into();
+            let map: Vec<_> = entries.iter().map(|(name, at)| format!("{name:?}:{at}")).collect();
+            let index = format!("{{\"weight_map\":{{{}{end}", map.join(","));
+            files.push(("model.safetensors.index.json".into(), index.into_bytes()));
+        });
+        // Any mention of the part leads to all of its tensors.
+        let _ = read_all(&path);
+    }
+
+    #[test]
     fn a_valid_model_with_damage_is_an_error_or_loads_and_no_panic(
         which in 0..4usize,
         file in any::<prop::sample::Index>(),

@@ -5,7 +5,7 @@ use crate::run::{Layers, Settings};
 use proptest::prelude::*;
 
 fn read(text: &str) -> Result<ConfigFile> {
-    parse(text, "my.py", tempfile::tempdir().unwrap().path())
+    parse(text, "my.py", tempfile::tempdir().unwrap().path(), None)
 }
 
 fn value(expression: &str) -> Read<Found> {
@@ -133,7 +133,7 @@ fn prepared_tokens_below_the_current_folder_are_found_with_their_tokenizer() {
     let folder = here.path().join("data/mine");
     std::fs::create_dir_all(&folder).unwrap();
     let tokenizer = || {
-        let file = parse("dataset = 'mine'", "my.py", here.path()).unwrap();
+        let file = parse("dataset = 'mine'", "my.py", here.path(), None).unwrap();
         assert_eq!(file.text, [Path::new("data/mine")]);
         let found = file.settings.into_iter().find(|(key, _)| key.name == "tokenizer");
         found.unwrap().1.as_str().unwrap().to_owned()

@@ -25,7 +25,7 @@ use std::path::Path;
 /// A path that is no run, or one without a checkpoint that can be resumed; a changed setting that
 /// says what the model and its text are.
 pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun> {
-    if !changed.text.is_empty() {
+    if !changed.text.is_empty() || changed.dataset.is_some() {
         return Err(Error::usage("a resumed run keeps its text").with_hint(
             "`tinygpt train TEXT --init-from RUN` starts a new run from a run's weights",
         ));
@@ -52,6 +52,7 @@ pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun>
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { file: file.file.clone(), ..changed };
     let (written, mut settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
+    settings.notices.iter().for_each(|notice| hear(Starting::Note(notice)));
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
     let before = as_trained(&newest, &written).map_err(|error| or_best(&run, &newest, error))?;

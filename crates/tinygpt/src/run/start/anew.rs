@@ -7,7 +7,7 @@ use crate::checkpoint::{Progress, TrainState};
 use crate::data::{DataOptions, Dataset, Input};
 use crate::error::{Error, Result};
 use crate::files::{quoted, write_whole};
-use crate::formats::{self, GoesOn};
+use crate::formats::{self, GoesOn, with_vocabulary};
 use crate::model::{Gpt, Params, Tensors};
 use crate::run::dataset::data_options;
 use crate::run::folder::{RUNS, Run};
@@ -54,7 +54,7 @@ pub fn anew(new: New, hear: Hear) -> Result<Begun> {
     let mut weights = model.map(load).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let known = vocabulary.is_some();
-    let options = DataOptions { vocabulary, ..data_options(&settings) };
+    let options = with_vocabulary(DataOptions { vocabulary, ..data_options(&settings) })?;
     let beside = if named { out_dir.parent() } else { Some(runs) };
     let (data, room) = read(&settings.text, &options, beside, hear)?;
     if goes_on && !known {

@@ -13,12 +13,13 @@ use super::keys::{Group, KEYS, find};
 use super::layers::Origin;
 use super::read::FINETUNE;
 use super::settings::{Change, Layers, Settings};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::formats::{self, Format, Model};
 use crate::train::Trainer;
 pub use again::again;
 pub use anew::anew;
 use std::path::Path;
+pub use weights::fitted;
 
 /// A training about to start, and the folder it keeps.
 pub struct Begun {
@@ -87,8 +88,12 @@ pub fn is_foreign(path: &Path) -> bool {
 /// [`Settings::notices`].
 ///
 /// # Errors
-/// As for [`Settings::resolve`].
+/// As for [`Settings::resolve`]; two texts.
 pub fn settings(layers: Layers, model: Option<&Model>, goes_on: bool) -> Result<Settings> {
+    if let (Some(name), [text, ..]) = (&layers.dataset, &layers.text[..]) {
+        return Err(Error::usage(format!("--dataset {name} and {}: two texts", text.display()))
+            .with_hint("leave one of them out"));
+    }
     let foreign = model.filter(|model| model.format != Format::TinyGpt);
     let unasked = !goes_on && layers.preset.is_none() && foreign.is_some();
     let layers = Layers {

@@ -5,13 +5,13 @@ use crate::checkpoint::{check_finite, read_progress};
 use crate::config::GptConfig;
 use crate::data::Dataset;
 use crate::error::{Error, Result};
-use crate::formats::{Format, GoesOn, Model};
+use crate::formats::{Format, GoesOn, Model, tokenizer_at};
 use crate::model::Params;
 use crate::run::layers::Origin;
 use crate::run::model::read_model;
 use crate::run::settings::{Settings, diff};
 use crate::tokenizer::{Tokenizer, TokenizerKind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Weights to start from.
 pub struct Weights {
@@ -25,43 +25,14 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// Loads them, and makes the architecture of `settings` theirs.
+    /// Loads them, and makes `settings` fit them.
     pub fn load(model: &Model, settings: &mut Settings, goes_on: bool, hear: Hear) -> Result<Self> {
         hear(Starting::Doing(&format!("loading {}", model.path.display())));
         let (params, tokenizer) = read_model(model)?;
         let path = model.path.clone();
         check_finite(&params, &path)?;
+        let block_size = fit(model, tokenizer.as_ref(), settings, goes_on)?;
         let goes_on = goes_on.then(|| model.goes_on(&params)).transpose()?;
-        let asked = settings.clone();
-        settings.model = GptConfig { dropout: settings.model.dropout, ..model.config.clone() };
-        let mut block_size = None;
-        for change in diff(&asked, settings) {
-            let name = change.key.name;
-            let typed = asked.origins[name].is_typed();
-            if name == "block_size" && typed && asked.model.block_size < settings.model.block_size {
-                block_size = Some((asked.model.block_size, asked.origins[name].clone()));
-                continue;
-            }
-            if typed {
-                return Err(Error::usage(format!(
-                    "{name} = {}: the weights at {} have {name} = {}",
-                    change.old,
-                    path.display(),
-                    change.new
-                ))
-                .with_hint("weights keep their shape; leave that flag out"));
-            }
-            settings.origins.insert(name, Origin::File(path.clone()));
-        }
-        // A vocabulary that once came from a text now comes with the weights.
-        settings.origins.insert("vocab_size", Origin::File(path.clone()));
-        match &tokenizer {
-            Some(tokenizer) => settings.run.tokenizer = its_kind(tokenizer, &path, &asked)?,
-            None => hear(Starting::Note(&format!(
-                "{} has no tokenizer; the text's own is used",
-                path.display()
-            ))),
-        }
         let has_state = match model.iterations() {
             Some(_) => model.has_state(),
             None => !matches!(read_progress(&path), Ok(None)),
@@ -101,30 +72,105 @@ impl Weights {
     }
 }
 
-/// How the settings say which tokens the weights at `path` have.
+/// The settings of a run that starts from `model`, as far as they are known before its text is.
+///
+/// # Errors
+/// Another architecture or tokenizer was asked for than the model's; nothing says what its tokens
+/// mean.
+pub fn fitted(mut settings: Settings, model: Option<&Model>) -> Result<Settings> {
+    if let Some(model) = model {
+        let shorter = fit(model, model.tokenizer()?.as_ref(), &mut settings, false)?;
+        settings.model.block_size =
+            shorter.map_or(settings.model.block_size, |(block_size, _)| block_size);
+    }
+    Ok(settings)
+}
+
+/// Makes the architecture and the tokenizer of `settings` those of `model`. Returns the shorter
+/// context that was asked for, and by whom, if one was.
+///
+/// # Errors
+/// Another architecture or tokenizer was asked for; nothing says what the tokens mean, and no
+/// training `goes_on` whose text will.
+fn fit(
+    model: &Model,
+    tokenizer: Option<&Tokenizer>,
+    settings: &mut Settings,
+    goes_on: bool,
+) -> Result<Option<(usize, Origin)>> {
+    let (path, asked) = (model.path.clone(), settings.clone());
+    settings.model = GptConfig { dropout: settings.model.dropout, ..model.config.clone() };
+    let mut block_size = None;
+    for change in diff(&asked, settings) {
+        let name = change.key.name;
+        let origin = &asked.origins[name];
+        let is_shorter = name == "block_size" && asked.model.block_size < settings.model.block_size;
+        if origin.is_typed() && is_shorter {
+            block_size = Some((asked.model.block_size, origin.clone()));
+            continue;
+        }
+        if origin.is_typed() {
+            return Err(Error::usage(format!(
+                "{name} = {}: the weights at {} have {name} = {}",
+                change.old,
+                path.display(),
+                change.new
+            ))
+            .with_hint("weights keep their shape; leave that flag out"));
+        }
+        settings.origins.insert(name, Origin::File(path.clone()));
+    }
+    // A vocabulary that once came from a text now comes with the weights.
+    settings.origins.insert("vocab_size", Origin::File(path.clone()));
+    let origin = &asked.origins["tokenizer"];
+    let named = origin.is_typed() || matches!(origin, Origin::File(_));
+    match tokenizer {
+        Some(tokenizer) => {
+            settings.run.tokenizer = its_kind(model, tokenizer, &asked)?;
+            if settings.run.tokenizer != asked.run.tokenizer {
+                settings.origins.insert("tokenizer", Origin::File(path));
+            }
+        }
+        None if named || goes_on => {}
+        None => {
+            let (shown, size) = (path.display(), model.config.vocab_size);
+            let problem =
+                format!("{shown} has no tokenizer, which says what its {size} tokens mean");
+            return Err(Error::usage(problem).with_hint(
+                "put the model's tokenizer.json (nanoGPT's: meta.pkl) beside it, or name the \
+                 tokenizer it was trained with (--tokenizer)",
+            ));
+        }
+    }
+    Ok(block_size)
+}
+
+/// How the settings say which tokens the model has.
 ///
 /// # Errors
 /// Others were asked for.
-fn its_kind(tokenizer: &Tokenizer, path: &Path, asked: &Settings) -> Result<TokenizerKind> {
-    let folder = if path.is_dir() { path } else { path.parent().unwrap_or(path) };
+fn its_kind(model: &Model, tokenizer: &Tokenizer, asked: &Settings) -> Result<TokenizerKind> {
     let kind = match tokenizer.name() {
         "char" => TokenizerKind::Char,
         "byte" => TokenizerKind::Byte,
         "gpt2" => TokenizerKind::Gpt2,
         _ => {
-            let file = folder.join("tokenizer.json");
+            let file = model.tokenizer_file();
             TokenizerKind::File(std::path::absolute(&file).unwrap_or(file))
         }
     };
     let typed = &asked.run.tokenizer;
+    if !asked.origins["tokenizer"].is_typed() || *typed == kind {
+        return Ok(kind);
+    }
     let is_other = match typed {
-        TokenizerKind::File(file) => Tokenizer::read(file)? != *tokenizer,
-        typed => *typed != kind,
+        TokenizerKind::File(file) => tokenizer_at(file)? != *tokenizer,
+        _ => true,
     };
-    if is_other && asked.origins["tokenizer"].is_typed() {
+    if is_other {
         let problem = format!(
             "tokenizer = {typed}: the weights at {} have their own, {}",
-            path.display(),
+            model.path.display(),
             tokenizer.name()
         );
         return Err(Error::usage(problem).with_hint("leave that flag out"));
