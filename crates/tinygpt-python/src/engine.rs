@@ -1,7 +1,7 @@
 //! The model's passes over PyTorch's parameters, and text from them.
 
 use crate::failure::exception;
-use crate::memory::{floats, integers};
+use crate::memory::{floats, integers, new_floats};
 use crate::processor::{detached, put_back, take};
 use crate::tokenizer::Tokenizer;
 use pyo3::exceptions::{PyIndexError, PyRuntimeError, PyValueError};
@@ -14,10 +14,12 @@ use tinygpt::checkpoint::{self, check_finite};
 use tinygpt::model::{Dropout, Params, Pass, Spec, Tensors};
 use tinygpt::run::{self, folder::RUNS, model_path, open_model};
 use tinygpt::{Dtype, Gpt, GptConfig, Precision, Sampler, Sampling};
-use tinygpt_kernels::Isa;
+use tinygpt_kernels::{Isa, Lent};
 
 /// Tensors of Python's, in the table's order.
 type PyTensors<'py> = Vec<Bound<'py, PyAny>>;
+/// [`floats`] or [`new_floats`].
+type Slice = fn(&Bound<'_, PyAny>, usize, &str) -> PyResult<Lent>;
 /// The memory of a pass that is over, for the next one.
 type Spare = Arc<Mutex<Pass>>;
 
@@ -92,7 +94,7 @@ impl Engine {
         let targets = targets.map(|targets| self.targets(targets)).transpose()?;
         let params = self.lent(&params)?;
         let len = logits.call_method0("numel")?.extract()?;
-        let mut logits = floats(logits, len, "logits")?;
+        let mut logits = new_floats(logits, len, "logits")?;
         if !(0.0..1.0).contains(&dropout) {
             let problem = format!("dropout = {dropout}: must be in [0, 1)");
             return Err(PyValueError::new_err(problem));
@@ -122,7 +124,7 @@ impl Engine {
         dloss: Option<f32>,
         threads: usize,
     ) -> PyResult<()> {
-        let (params, mut grads) = (self.lent(&params)?, self.lent(&grads)?);
+        let (params, mut grads) = (self.lent(&params)?, self.lent_by(&grads, new_floats)?);
         let len = logits.call_method0("numel")?.extract()?;
         let logits = floats(logits, len, "logits")?;
         let dlogits = dlogits.map(|d| floats(d, len, "the gradient of the logits")).transpose()?;
@@ -231,13 +233,17 @@ impl Engine {
     }
 
     fn lent(&self, tensors: &[Bound<'_, PyAny>]) -> PyResult<Params> {
+        self.lent_by(tensors, floats)
+    }
+
+    fn lent_by(&self, tensors: &[Bound<'_, PyAny>], slice: Slice) -> PyResult<Params> {
         let expected = self.table.iter().len();
         if tensors.len() != expected {
             let problem = format!("{} parameters, expected {expected}", tensors.len());
             return Err(PyValueError::new_err(problem));
         }
         let rows = self.table.iter().zip(tensors);
-        let lent = rows.map(|(spec, tensor)| floats(tensor, spec.len(), &spec.name));
+        let lent = rows.map(|(spec, tensor)| slice(tensor, spec.len(), &spec.name));
         Ok(Params::lent(self.table.clone(), lent.collect::<PyResult<_>>()?))
     }
 
