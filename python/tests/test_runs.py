@@ -128,17 +128,30 @@ def test_a_training_starts_from_the_weights_of_a_run_or_of_another_programs_mode
     fields = ("n_layer", "n_head", "n_embd", "block_size", "bias", "vocab_size")
     saved["model_args"] = {name: getattr(first.config, name) for name in fields}
     saved["config"] = {}
-    saved["optimizer"] = first.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu").state_dict()
+    optimizer = first.configure_optimizers(0.1, 1e-3, (0.9, 0.99), "cpu")
+    saved["optimizer"] = optimizer.state_dict()
     torch.save(saved, "ckpt.pt")
     heard = []
-    metrics = tiny_gpt.train(
-        "my.txt", init_from="ckpt.pt", max_iters=2, eval_iters=2, on_event=heard.append
-    )
+    start = dict(max_iters=2, eval_iters=2, on_event=heard.append)
+    with pytest.raises(ValueError, match=r"(?s)no tokenizer, which says .*16 .* \(tokenizer\)"):
+        tiny_gpt.train("my.txt", init_from="ckpt.pt", **start)
+    metrics = tiny_gpt.train("my.txt", init_from="ckpt.pt", tokenizer="char", **start)
     assert tiny_gpt.load(metrics.folder).config.n_embd == 8
     assert any("the optimizer starts afresh" in event.get("text", "") for event in heard)
-    assert (metrics.folder / "config.toml").read_text("utf-8").count("# argument") == 2
+    assert (metrics.folder / "config.toml").read_text("utf-8").count("# argument") == 3
     with pytest.raises(ValueError, match="is for weights that are there already|weights only"):
         tiny_gpt.train("my.txt", resume="ckpt.pt")
+    idx = torch.tensor([[0, 1, 2, 3]])
+    for _ in range(2):
+        first(idx, idx)[1].backward()
+        optimizer.step()
+    torch.save(saved | dict(model=first.state_dict(), optimizer=optimizer.state_dict()), "ckpt.pt")
+    metrics = tiny_gpt.train(
+        "my.txt", resume="ckpt.pt", max_iters=4, eval_iters=2, log_interval=1, on_event=lambda _: 0
+    )
+    # nanoGPT's `iter_num` is the step to do next.
+    assert [row["iter"] for row in metrics if "lr" in row] == [2, 3]
+    assert tiny_gpt.load(metrics.folder).get_num_params() == first.get_num_params()
 
 
 INTERRUPTED = """

@@ -33,9 +33,13 @@ pub fn in_python(hint: &str) -> String {
     if hint.contains("tinygpt ") {
         return hint.into();
     }
-    let words = hint.split(' ').map(|word| match word.strip_prefix("--") {
-        Some(flag) => flag.replace('-', "_"),
-        None => word.into(),
+    let words = hint.split(' ').map(|word| {
+        let bare = word.trim_start_matches(['(', '`']);
+        let opening = &word[..word.len() - bare.len()];
+        match bare.strip_prefix("--") {
+            Some(flag) => format!("{opening}{}", flag.replace('-', "_")),
+            None => word.into(),
+        }
     });
     words.collect::<Vec<_>>().join(" ")
 }

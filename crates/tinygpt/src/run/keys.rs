@@ -175,8 +175,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("wandb_run_name", "every run writes metrics.jsonl: leave `wandb_run_name` out"),
 ];
 
-/// Those of [`ELSEWHERE`] without which a run here is the same, each with whether it is true or
-/// false. nanoGPT's config files and command lines may have them, and one notice says so.
+/// Keys of nanoGPT's without which a run here is the same, each with whether it is true or false.
+/// nanoGPT's config files and command lines may have them, and one notice says so.
 pub const IDLE: [(&str, bool); 7] = [
     ("device", false),
     ("compile", true),
