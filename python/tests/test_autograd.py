@@ -100,6 +100,19 @@ def test_a_model_with_nothing_to_learn_but_one_tensor_still_learns_it():
     both(use)
 
 
+def test_no_grad_gives_the_same_bits():
+    idx, targets = batch()
+    rust, _ = twins(dropout=0.3, n_layer=3)
+    passes = []
+    for graph in (True, False, True):
+        torch.manual_seed(1)
+        with torch.set_grad_enabled(graph):
+            passes.append(rust(idx, targets))
+    for logits, loss in passes[1:]:
+        assert torch.equal(logits, passes[0][0]) and torch.equal(loss, passes[0][1])
+    assert [loss.requires_grad for _, loss in passes] == [True, False, True]
+
+
 def test_no_grad_keeps_nothing():
     gpt = model(engine="rust")
     with torch.no_grad():

@@ -35,9 +35,11 @@ class Engine:
         dropout: float,
         seed: int,
         threads: int,
+        alone: bool = False,
     ) -> tuple[ForwardPass, float | None]:
         """Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T); returns what a backward needs,
-        and with `targets` (B, T) the mean loss, in nats a token, over those that are not -1."""
+        and with `targets` (B, T) the mean loss, in nats a token, over those that are not -1. A pass
+        that is `alone` has no backward, and needs the memory of one block only."""
 
     def backward(
         self,

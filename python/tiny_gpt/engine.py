@@ -49,10 +49,7 @@ class Passes(torch.autograd.Function):
         *params: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
         logits = torch.empty(shape)  # (B, T, V) or (B, 1, V)
-        # From PyTorch's generator, so that torch.manual_seed repeats it.
-        seed = int(torch.randint(2**63 - 1, ())) if dropout > 0 else 0
-        ctx.rust, ctx.idx, ctx.targets = rust, idx, targets
-        ctx.how = dict(dropout=dropout, seed=seed, threads=threads())
+        ctx.rust, ctx.idx, ctx.targets, ctx.how = rust, idx, targets, how(dropout)
         kept, loss = rust.forward(params, idx, targets, logits, **ctx.how)
         # In the memory of a tensor, PyTorch frees it as soon as no backward can come any more,
         # which is before the next forward; in `ctx` it would live as long as the loss.
@@ -112,7 +109,19 @@ def passes(
     dropout = model.config.dropout if model.training else 0.0
     idx, targets = to_engine(idx), None if targets is None else to_engine(targets)
     shape = len(idx), positions, model.config.vocab_size
-    return Passes.apply(rust, idx, targets, shape, dropout, *parameters(model, rust))
+    params = parameters(model, rust)
+    if torch.is_grad_enabled() and any(p.requires_grad for p in params):
+        return Passes.apply(rust, idx, targets, shape, dropout, *params)
+    logits = torch.empty(shape)
+    _, loss = rust.forward(params, idx, targets, logits, **how(dropout), alone=True)
+    return logits, None if loss is None else torch.tensor(loss)
+
+
+def how(dropout: float) -> dict[str, Any]:
+    """What a forward pass is told, and told again if it must be repeated. The seed is from PyTorch's
+    generator, so that torch.manual_seed repeats it."""
+    seed = int(torch.randint(2**63 - 1, ())) if dropout > 0 else 0
+    return dict(dropout=dropout, seed=seed, threads=threads())
 
 
 @uncompiled

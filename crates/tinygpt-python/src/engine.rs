@@ -76,8 +76,8 @@ impl Engine {
     }
 
     /// Writes `logits`, (B, T, V) or (B, 1, V), for `idx` (B, T). Returns what a backward needs, and
-    /// the mean loss if there are targets.
-    #[pyo3(signature = (params, idx, targets, logits, *, dropout, seed, threads))]
+    /// the mean loss if there are targets. A pass that is `alone` has no backward, and needs less memory.
+    #[pyo3(signature = (params, idx, targets, logits, *, dropout, seed, threads, alone=false))]
     fn forward(
         &self,
         py: Python<'_>,
@@ -88,6 +88,7 @@ impl Engine {
         dropout: f32,
         seed: u64,
         threads: usize,
+        alone: bool,
     ) -> PyResult<(ForwardPass, Option<f32>)> {
         let dims = idx.getattr("shape")?.extract()?;
         let ids = self.ids(idx)?;
@@ -102,7 +103,8 @@ impl Engine {
         let drop = Dropout::new(dropout, seed, 0, 0);
         let (pass, loss) = detached(py, || {
             let old = std::mem::take(&mut *self.spare());
-            let mut pass = Pass::new(old, ids, targets, drop, dims);
+            let pass = Pass::new(old, ids, targets, drop, dims);
+            let mut pass = if alone { pass.alone() } else { pass };
             let loss =
                 self.with(params, None, threads, |gpt| gpt.forward_pass(&mut pass, &mut logits))?;
             Ok((pass, loss))

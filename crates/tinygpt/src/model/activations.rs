@@ -16,12 +16,22 @@ pub fn logits_rows(n: usize, v: usize) -> usize {
     (LOGITS / v).clamp(1, n)
 }
 
+/// What of a forward pass stays when it is over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// What a backward needs of every block.
+    All,
+    /// The last block's alone: each takes the memory of the one before.
+    Last,
+}
+
 /// All activations of one micro-batch of B x T tokens.
 #[derive(Default)]
 pub struct Activations {
-    /// L + 1 times (B, T, C): the residual stream before each block, and after the last.
+    /// L + 1 times (B, T, C): the residual stream before each block, and after the last. The first
+    /// two in turn, where only the [`Last`](Keep::Last) is kept.
     pub x: Vec<Buffer>,
-    /// One for each block.
+    /// One for each block; the first for all, where only the last is kept.
     pub h: Vec<BlockActivations>,
     /// (B, T, C): the output of a block's two branches before they join the stream.
     pub branch: Buffer,
@@ -81,8 +91,44 @@ pub struct Gradients {
 
 impl Activations {
     /// Gives every buffer but the logits the length it needs for (B, T).
-    pub fn shape(&mut self, config: &GptConfig, attention: Attention, (b, t): (usize, usize)) {
-        self.each(config, attention, t, &mut |buffer, width| buffer.resize(b * t * width));
+    pub fn shape(
+        &mut self,
+        config: &GptConfig,
+        attention: Attention,
+        keep: Keep,
+        (b, t): (usize, usize),
+    ) {
+        let mut resize = |buffer: &mut Buffer, width| buffer.resize(b * t * width);
+        self.each(config, attention, keep, t, &mut resize);
+    }
+
+    /// What block `l` works with: the stream before it and after it, the output of its branches, what
+    /// its non-linearity makes, and its own.
+    pub fn block(
+        &mut self,
+        l: usize,
+        keep: Keep,
+    ) -> (&Buffer, &mut Buffer, &mut Buffer, &mut Buffer, &mut BlockActivations) {
+        let Self { x, h, branch, gelu, .. } = self;
+        match keep {
+            Keep::All => {
+                let (x, next) = x.split_at_mut(l + 1);
+                (&x[l], &mut next[0], branch, gelu, &mut h[l])
+            }
+            Keep::Last => {
+                let (even, odd) = x.split_at_mut(1);
+                let (even, odd) = (&mut even[0], &mut odd[0]);
+                let (x, next) = if l.is_multiple_of(2) { (even, odd) } else { (odd, even) };
+                (x, next, branch, gelu, &mut h[0])
+            }
+        }
+    }
+
+    /// The stream after the last of `layers` blocks (B, T, C), and what the last LayerNorm makes of it
+    /// (B, T, C), (B, T, 2).
+    pub fn end(&mut self, layers: usize, keep: Keep) -> (&Buffer, &mut Buffer, &mut Buffer) {
+        let last = if keep == Keep::All { layers } else { layers % 2 };
+        (&self.x[last], &mut self.ln_f, &mut self.ln_f_stat)
     }
 
     /// Gives the gradients their lengths too.
@@ -95,25 +141,29 @@ impl Activations {
     pub fn floats(config: &GptConfig, n: usize, t: usize) -> u64 {
         let (mut all, mut of_a_token) = (Self::default(), 0u64);
         let mut add = |_: &mut Buffer, width: usize| of_a_token += width as u64;
-        all.each(config, Attention::default(), t, &mut add);
+        all.each(config, Attention::default(), Keep::All, t, &mut add);
         all.d.each(config, &mut add);
         let logits = (logits_rows(n, config.vocab_size) * config.vocab_size) as u64;
         (n as u64).saturating_mul(of_a_token).saturating_add(logits)
     }
 
-    /// Calls `visit` with every buffer but the logits, and how many floats it has for each token.
+    /// Calls `visit` with every buffer in use but the logits, and how many floats it has for each token.
     fn each(
         &mut self,
         config: &GptConfig,
         attention: Attention,
+        keep: Keep,
         t: usize,
         visit: &mut impl FnMut(&mut Buffer, usize),
     ) {
-        let (c, layers) = (config.n_embd, config.n_layer);
-        self.x.resize_with(layers + 1, Buffer::default);
-        self.h.resize_with(layers, BlockActivations::default);
-        self.x.iter_mut().for_each(|x| visit(x, c));
-        for h in &mut self.h {
+        let (c, kept) = (config.n_embd, if keep == Keep::All { config.n_layer } else { 1 });
+        // What a pass that kept all had for the other blocks stays for the next of its kind.
+        if self.h.len() < kept {
+            self.x.resize_with(kept + 1, Buffer::default);
+            self.h.resize_with(kept, BlockActivations::default);
+        }
+        self.x[..kept + 1].iter_mut().for_each(|x| visit(x, c));
+        for h in &mut self.h[..kept] {
             visit(&mut h.qkv, 3 * c);
             visit(&mut h.seen, attention.keeps(t, config.n_head));
             for buffer in [&mut h.ln_1, &mut h.y, &mut h.mid, &mut h.ln_2] {

@@ -1,24 +1,23 @@
 //! The forward pass up to the logits, which are `head.rs`. Its mirror is `backward.rs`: the same
 //! lines, from last to first.
 
-use super::{Dropout, Gpt};
+use super::{Dropout, Gpt, Keep};
 use tinygpt_kernels::{activation, dropout, embedding, layernorm, linear};
 
-/// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T).
+/// Fills `gpt.acts` up to the last LayerNorm, from `idx` (B, T); all of it, if a backward or what
+/// writes texts is to `keep` all.
 #[rustfmt::skip] // one op a paragraph, its result's shape at the end
-pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, usize)) {
+pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, keep: Keep, (b, t): (usize, usize)) {
     let Gpt { config, params, acts: a, cpu, attention, .. } = gpt;
     let (n, c, h) = (b * t, config.n_embd, config.n_head);
-    a.shape(config, *attention, (b, t));
+    a.shape(config, *attention, keep, (b, t));
 
     embedding::forward(cpu, &mut a.x[0], idx, params.wte(), params.wpe(), 0, (b, t, c)); // (B, T, C)
     dropout::apply(cpu, &mut a.x[0], drop.embedding(), (n, c)); //                          (B, T, C)
 
     for l in 0..config.n_layer {
         let w = params.block(l);
-        let (x, next) = a.x.split_at_mut(l + 1);
-        let (x, next, branch, gelu) = (&x[l], &mut next[0], &mut a.branch, &mut a.gelu);
-        let a = &mut a.h[l];
+        let (x, next, branch, gelu, a) = a.block(l, keep);
 
         // attention: x + c_proj(attend(c_attn(ln_1(x))))
         layernorm::forward(
@@ -53,8 +52,6 @@ pub(crate) fn trunk(gpt: &mut Gpt, idx: &[u32], drop: Dropout, (b, t): (usize, u
         ); //                                                                               (B, T, C)
     }
 
-    let (w, x) = (params.ln_f(), &a.x[config.n_layer]);
-    layernorm::forward(
-        cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (n, c),
-    ); //                                                                                   (B, T, C)
+    let (w, (x, ln_f, stat)) = (params.ln_f(), a.end(config.n_layer, keep));
+    layernorm::forward(cpu, ln_f, stat, x, w.weight, w.bias, (n, c)); //                    (B, T, C)
 }

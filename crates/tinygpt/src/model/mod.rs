@@ -18,8 +18,8 @@ pub mod reference;
 use crate::config::{Activation, GptConfig};
 use crate::dtype::Dtype;
 use crate::error::{Error, Result};
-pub(crate) use activations::Activations;
 pub use activations::logits_rows;
+pub(crate) use activations::{Activations, Keep};
 pub use attention::Attention;
 pub use dropout::Dropout;
 pub(crate) use narrow::Matrices;
@@ -173,7 +173,7 @@ impl Gpt {
         dims @ (b, t): (usize, usize),
     ) -> Result<(&[f32], Option<f32>)> {
         self.check_batch(idx, targets, dims)?;
-        self.run_trunk(idx, Dropout::NONE, dims);
+        self.run_trunk(idx, Dropout::NONE, Keep::All, dims);
         head::logits(self, 0..b * t);
         let loss = targets.map(|targets| {
             self.seen = Some(Seen { idx: idx.into(), targets: targets.into(), dims: (b, t) });
@@ -235,7 +235,7 @@ impl Gpt {
         dims: (usize, usize),
     ) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        self.run_trunk(idx, drop, dims);
+        self.run_trunk(idx, drop, Keep::All, dims);
         let loss = head::loss_and_gradient(self, targets, scale);
         backward::trunk(self, idx, drop, dims);
         Ok(loss)
@@ -247,7 +247,7 @@ impl Gpt {
     /// As for [`forward`](Self::forward).
     pub fn loss_sum(&mut self, idx: &[u32], targets: &[i32], dims: (usize, usize)) -> Result<f64> {
         self.check_batch(idx, Some(targets), dims)?;
-        self.run_trunk(idx, Dropout::NONE, dims);
+        self.run_trunk(idx, Dropout::NONE, Keep::Last, dims);
         Ok(head::loss(self, targets))
     }
 
@@ -260,10 +260,10 @@ impl Gpt {
         &self.acts.h[l].seen
     }
 
-    fn run_trunk(&mut self, idx: &[u32], drop: Dropout, dims: (usize, usize)) {
+    fn run_trunk(&mut self, idx: &[u32], drop: Dropout, keep: Keep, dims: (usize, usize)) {
         // A backward that was due for what is now overwritten would be wrong.
         self.seen = None;
-        forward::trunk(self, idx, drop, dims);
+        forward::trunk(self, idx, drop, keep, dims);
     }
 
     pub(crate) fn split_for_optimizer(&mut self) -> (&mut Params, &Params, &Cpu) {

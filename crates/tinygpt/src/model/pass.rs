@@ -4,7 +4,7 @@
 //! What a backward needs of its forward is therefore in a [`Pass`], not in the model, and a model
 //! laid over the framework's memory ([`Gpt::over`]) lives for one call.
 
-use super::{Activations, Attention, Dropout, Gpt, Matrices, Params, Precision};
+use super::{Activations, Attention, Dropout, Gpt, Keep, Matrices, Params, Precision};
 use super::{backward, forward, head};
 use crate::config::GptConfig;
 use crate::error::Result;
@@ -18,6 +18,8 @@ pub struct Pass {
     targets: Option<Vec<i32>>,
     drop: Option<Dropout>,
     dims: (usize, usize),
+    /// Whether there is to be no backward.
+    alone: bool,
     /// Whether a backward has used up what the forward left.
     used: bool,
 }
@@ -32,7 +34,12 @@ impl Pass {
         drop: Dropout,
         dims: (usize, usize),
     ) -> Self {
-        Self { acts: old.acts, idx, targets, drop: Some(drop), dims, used: false }
+        Self { acts: old.acts, idx, targets, drop: Some(drop), dims, alone: false, used: false }
+    }
+
+    /// The same without a backward: it takes the memory of one block.
+    pub fn alone(self) -> Self {
+        Self { alone: true, ..self }
     }
 
     fn drop(&self) -> Dropout {
@@ -80,7 +87,8 @@ impl Gpt {
         let dims @ (b, t) = pass.dims;
         self.check_batch(&pass.idx, pass.targets.as_deref(), dims)?;
         std::mem::swap(&mut self.acts, &mut pass.acts);
-        forward::trunk(self, &pass.idx, pass.drop(), dims);
+        let keep = if pass.alone { Keep::Last } else { Keep::All };
+        forward::trunk(self, &pass.idx, pass.drop(), keep, dims);
         if logits.len() == b * self.config.vocab_size && pass.targets.is_none() {
             head::last_logits(self, logits, dims);
         } else {
@@ -99,6 +107,9 @@ impl Gpt {
     /// gradient `dlogits` (B, T, V) in its `logits`, which are those that
     /// [`forward_pass`](Self::forward_pass) wrote. The parameters must still be the same. May be
     /// called again.
+    ///
+    /// # Panics
+    /// After a forward [`alone`](Pass::alone).
     pub fn backward_pass(
         &mut self,
         pass: &mut Pass,
@@ -106,9 +117,10 @@ impl Gpt {
         dlogits: Option<&[f32]>,
         dloss: Option<f32>,
     ) {
+        assert!(!pass.alone, "a forward pass that was to have a backward");
         std::mem::swap(&mut self.acts, &mut pass.acts);
         if pass.used {
-            forward::trunk(self, &pass.idx, pass.drop(), pass.dims);
+            forward::trunk(self, &pass.idx, pass.drop(), Keep::All, pass.dims);
         }
         let loss = pass.targets.as_ref().zip(dloss).map(|(targets, dloss)| {
             let valid = targets.iter().filter(|&&target| target != -1).count();
@@ -192,6 +204,32 @@ mod tests {
             gpt.grads.fill(0.0);
             gpt.backward_pass(&mut passes[salt], &logits[salt], None, Some(times));
             assert_same(gpt.grads(), &expected(salt, drops[salt]).0, times);
+        }
+    }
+
+    #[test]
+    fn a_pass_without_a_backward_gives_the_same_bits_in_the_memory_of_one_block() {
+        for n_layer in 1..4 {
+            let config = GptConfig { n_layer, ..config() };
+            let (table, cpu) = (Arc::new(Tensors::of(&config)), Cpu::new(2, Isa::best()));
+            let mut gpt = Gpt::over(config, Params::init(table, 7), None, cpu).unwrap();
+            let mut made = |old, alone| {
+                let (idx, targets) = batch(1);
+                let mut logits = vec![0.0; idx.len() * gpt.config().vocab_size];
+                let pass = Pass::new(old, idx, Some(targets), Dropout::new(0.3, 5, 0, 0), DIMS);
+                let mut pass = if alone { pass.alone() } else { pass };
+                let loss = gpt.forward_pass(&mut pass, &mut logits).unwrap();
+                (pass, logits, loss)
+            };
+            let (alone, logits, loss) = made(Pass::default(), true);
+            assert_eq!((alone.acts.h.len(), alone.acts.x.len()), (1, 2));
+            let (whole, ..) = made(alone, false);
+            assert_eq!(whole.acts.h.len(), n_layer);
+            for alone in [false, true] {
+                let (_, again, loss_again) = made(Pass::default(), alone);
+                assert_eq!((again, loss_again), (logits.clone(), loss));
+            }
+            assert_eq!(made(whole, true).1, logits, "in the memory of another kind of pass");
         }
     }
 

@@ -7,7 +7,7 @@
 //! the last block_size tokens, exactly as without a cache.
 
 use crate::config::GptConfig;
-use crate::model::{Activations, Dropout, Gpt, forward};
+use crate::model::{Activations, Dropout, Gpt, Keep, forward};
 use tinygpt_kernels::attention::cached::{self, Place};
 use tinygpt_kernels::decode::{self, End};
 use tinygpt_kernels::{Buffer, embedding, layernorm};
@@ -51,7 +51,7 @@ impl Cache {
         let (n, c, v) = (open.len(), gpt.config().n_embd, gpt.config().vocab_size);
         let len = texts[open[0]].len();
         assert!(open.iter().all(|&text| texts[text].len() == len), "texts of different lengths");
-        self.acts.shape(gpt.config(), gpt.attention, (n, 1));
+        self.acts.shape(gpt.config(), gpt.attention, Keep::Last, (n, 1));
         self.acts.logits.resize(n * v);
         if self.len > 0 && self.len + 1 == len && len <= gpt.config().block_size {
             let tokens: Vec<u32> = open.iter().map(|&text| texts[text][self.len]).collect();
@@ -75,7 +75,7 @@ impl Cache {
         let mut rows = self.acts.ln_f.chunks_exact_mut(c);
         for some in different.chunks((TOGETHER / t).max(1)) {
             let idx: Vec<u32> = some.iter().flat_map(|&text| window(text)).copied().collect();
-            forward::trunk(gpt, &idx, Dropout::NONE, (some.len(), t));
+            forward::trunk(gpt, &idx, Dropout::NONE, Keep::All, (some.len(), t));
             for (i, &text) in if alike { open } else { some }.iter().enumerate() {
                 let at = if alike { 0 } else { i };
                 let last = &gpt.acts.ln_f[((at + 1) * t - 1) * c..(at + 1) * t * c];
@@ -104,8 +104,7 @@ impl Cache {
 
         for l in 0..config.n_layer {
             let (w, m) = (params.block(l), gpt.matrices.block(l, params));
-            let (x, next) = a.x.split_at_mut(l + 1);
-            let (x, next, gelu, a) = (&x[l], &mut next[0], &mut a.gelu, &mut a.h[l]);
+            let (x, next, _, gelu, a) = a.block(l, Keep::Last);
             let (keys, values) = (&mut self.keys[l], &mut self.values[l]);
 
             // attention: x + c_proj(attend(c_attn(ln_1(x))))
@@ -137,10 +136,8 @@ impl Cache {
             ); //                                                                            (N, C)
         }
 
-        let (w, x) = (params.ln_f(), &a.x[config.n_layer]);
-        layernorm::forward(
-            cpu, &mut a.ln_f, &mut a.ln_f_stat, x, w.weight, w.bias, (n, c),
-        ); //                                                                                (N, C)
+        let (w, (x, ln_f, stat)) = (params.ln_f(), a.end(config.n_layer, Keep::Last));
+        layernorm::forward(cpu, ln_f, stat, x, w.weight, w.bias, (n, c)); //                 (N, C)
     }
 }
 
