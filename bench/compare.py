@@ -26,10 +26,12 @@ VENV = HERE / ".venv"
 MODULES = ("torch", "transformers", "matplotlib", "safetensors")
 TRIAL_S = 3.0
 """About how long a setting is tried alone, once it is warm."""
-TRIAL_TOKENS = 20
 DTYPE_HELP = (
     "of TinyGPT's weights when it writes beside every peer (default f32); the other formats are "
     "measured beside the best peer only, and training takes what suits the processor"
+)
+ROWS_HELP = "; ".join(
+    ("the others stay as they were measured here before", ", ".join(row.name for row in ROWS))
 )
 SELF_TEST_HELP = "check this program on made-up numbers, and on a tinygpt if one is named; and stop"
 
@@ -78,9 +80,10 @@ def try_all(row: Row, peer: Peer, plan: Plan, workers: ExitStack) -> list[Candid
 
 
 def trial(row: Row, worker: Worker) -> float:
-    """Milliseconds a unit when nothing else is measured: enough to drop the slow settings."""
+    """Milliseconds a unit when nothing else is measured: enough to drop the slow settings. A text
+    is written whole: who is fast at its beginning may be slow at its end."""
     if not row.trains:
-        return median(worker.block(TRIAL_TOKENS))
+        return median(worker.block(row.new_tokens))
     first = median(worker.block(1))
     return median(worker.block(units_in(TRIAL_S, first, least=1)))
 
@@ -103,7 +106,7 @@ def measure_row(row: Row, program: Program, plan: Plan) -> dict[str, Any]:
     weights, *others = formats(row, plan.dtype)
     with ExitStack() as workers:
         candidates = [c for peer in row.peers for c in try_all(row, peer, plan, workers)]
-        first = program.block(row, weights, 2 if row.trains else TRIAL_TOKENS)
+        first = program.block(row, weights, 2 if row.trains else row.new_tokens)
         say(f"  TinyGPT: {alone(row, median(first))}")
         final = [candidate for candidate in candidates if candidate.worker]
         share = plan.seconds / max(len(final) + len(others), 1)
@@ -178,7 +181,7 @@ def options() -> argparse.Namespace:
     names = [row.name for row in ROWS]
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
-    add("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=", ".join(names))
+    add("--rows", nargs="+", choices=names, default=names, metavar="ROW", help=ROWS_HELP)
     add("--rounds", type=positive, default=5, help="pairs of each peer, at most (default 5)")
     add("--seconds", type=float, default=45, help="of pairs in a row, about (default 45)")
     add("--threads", type=positive, default=machine.usable_cpus(), help="on both sides")
@@ -232,16 +235,19 @@ def main() -> None:
     path = build()
     asked.out.mkdir(parents=True, exist_ok=True)
     results = machine.about(path, asked.threads)
-    results |= {"packages": machine.packages(plan.python, MODULES), "rows": []}
+    results["packages"] = machine.packages(plan.python, MODULES)
+    measured = {name: results[name] for name in ("date", "commit", "command")}
+    rows = report.kept(results, asked.out)
     failed: list[str] = []
     with tempfile.TemporaryDirectory() as models:
         program = Program(path, asked.threads, Path(models))
         for row in [row for row in ROWS if row.name in asked.rows]:
             try:
-                results["rows"].append(measure_row(row, program, plan))
+                rows[row.name] = measure_row(row, program, plan) | {"measured": measured}
             except ProgramError as error:
                 failed.append(row.name)
                 say(f"  {row.name}: skipped: TinyGPT: {error}")
+            results["rows"] = [rows[row.name] for row in ROWS if row.name in rows]
             report.write(results, asked.out)
     say((asked.out / "results.md").read_text(encoding="utf-8"))
     chart = asked.out / "bench.svg" if asked.out != HERE else HERE.parent / "docs" / "bench.svg"

@@ -1,6 +1,7 @@
 """TinyGPT's side: its own program, timed by its own words where it has any."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -141,6 +142,7 @@ class Program:
     def command(self, row: Row, weights: str, *words: str) -> list[str]:
         """The command line, kept as an example of how the row was measured."""
         words = (*words, self.threads)
+        words = [word.removeprefix(f"{self.models}{os.sep}") for word in words]
         self.commands[row.name, weights] = " ".join(["tinygpt", *words])
         return [str(self.path), *words]
 

@@ -104,6 +104,17 @@ def setting_result(row: Row, candidate: Candidate) -> Json:
     return result
 
 
+def kept(results: Json, folder: Path) -> dict[str, Json]:
+    """The rows in `folder` that were measured as `results` will be: on the same processor, with as
+    many threads and the same packages."""
+    try:
+        before = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    same = all(before.get(of) == results[of] for of in ("processor", "threads", "packages"))
+    return {row["name"]: row for row in before.get("rows", []) if same and "measured" in row}
+
+
 def write(results: Json, folder: Path) -> None:
     """`results.json` and `results.md`."""
     (folder / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -130,6 +141,12 @@ def head(results: Json) -> list[str]:
     packages = ", ".join(f"{name} {version}" for name, version in results["packages"].items())
     sets = ", ".join(results["instruction_sets"]) or "none known"
     computes_with = results["rows"][-1]["computes_with"] if results["rows"] else ""
+    others = [
+        f"- measured {row['measured']['date']}, tinygpt {row['measured']['commit']}, "
+        f"`{row['measured']['command']}`: {row['title']}"
+        for row in results["rows"]
+        if row["measured"]["date"] != results["date"]
+    ]
     return [
         "# TinyGPT beside its peers",
         "",
@@ -140,6 +157,7 @@ def head(results: Json) -> list[str]:
         f"- tinygpt {results['tinygpt']} ({results['commit']}), rustc {results['rustc']}; "
         f"computes with: {computes_with}",
         f"- Python {results['python']}, {packages}",
+        *others,
         "",
     ]
 

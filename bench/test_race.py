@@ -265,6 +265,7 @@ class Racing(unittest.TestCase):
         skipped.skipped = "no compiler"
         row = report.row_result(self.row, [slow, skipped], [1000], "f32")
         row["computes_with"] = "2 threads, avx2"
+        row["measured"] = {"date": "date", "commit": "commit", "command": "command"}
         words = ("date", "command", "processor", "system", "cpus", "tinygpt", "commit", "rustc")
         return {word: word for word in words} | {
             "python": "3",
@@ -280,6 +281,26 @@ class Racing(unittest.TestCase):
         both = f"| {title} | f32 | 4,096 (291) | PyTorch, f32 | 1,000 (71) "
         self.assertIn(both + "| **4.10** (4.10 to 4.10) |", lines)
         self.assertIn(f"| {title} | PyTorch, f32, compiled | skipped: no compiler | | |", lines)
+
+    def test_rows_measured_before_stay_if_machine_and_packages_are_the_same(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(report.kept(self.results(), Path(folder)), {})
+            report.write(self.results(), Path(folder))
+            now = self.results() | {"date": "later", "rows": []}
+            kept = report.kept(now, Path(folder))
+            self.assertEqual(list(kept), [self.row.name])
+            line = f"- measured date, tinygpt commit, `command`: {self.row.title}"
+            self.assertIn(line, report.markdown(now | {"rows": list(kept.values())}))
+            self.assertNotIn(line, report.markdown(self.results()))
+            for other in ({"threads": 4}, {"packages": {"torch": "3"}}, {"processor": "another"}):
+                self.assertEqual(report.kept(now | other, Path(folder)), {})
+
+    def test_a_text_is_tried_whole(self) -> None:
+        row = next(row for row in rows.ROWS if row.name == "generate-char")
+        asked: list[int] = []
+        worker = mock.Mock(block=lambda units: asked.append(units) or [1.0])
+        compare.trial(row, worker)
+        self.assertEqual(asked, [row.new_tokens])
 
     def test_a_row_without_any_peer_still_has_a_line(self) -> None:
         results = self.results()
