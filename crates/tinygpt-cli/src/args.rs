@@ -5,7 +5,8 @@ use crate::out::tell;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use tinygpt::formats::tokenizer_at;
 use tinygpt::run::keys::{self, Group, IDLE, KEYS, Key};
 use tinygpt::run::{Layers, Settings, read::PRESETS};
@@ -13,7 +14,7 @@ use tinygpt::tokenizer::{Bpe, TokenizerKind};
 use tinygpt::{Dtype, Isa, Precision};
 
 /// The words typed, with `_` made `-` in the names of long flags, and `--flag true` made
-/// `--flag=true`.
+/// `--flag=true`, and nanoGPT's words for how a training starts.
 pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
     let mut flags_ended = false;
     let normal = |word: OsString| {
@@ -37,7 +38,43 @@ pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
             _ => joined.push(word),
         }
     }
-    joined
+    started(joined)
+}
+
+/// `--init-from=scratch` is what no flag means here, `--init-from=resume --out-dir=RUN` is
+/// `--resume=RUN`; unless a model is called so.
+fn started(mut words: Vec<OsString>) -> Vec<OsString> {
+    let found = value_of(&words, "--init-from");
+    let Some((place, from)) = found.filter(|(_, from)| !Path::new(from).exists()) else {
+        return words;
+    };
+    if from == "scratch" {
+        words.drain(place);
+    } else if from == "resume" {
+        words.splice(place, ["--resume".into()]);
+        if let Some((place, run)) = value_of(&words, "--out-dir") {
+            words.drain(place);
+            let flag = words.iter_mut().find(|word| *word == "--resume");
+            flag.into_iter().for_each(|flag| {
+                flag.push("=");
+                flag.push(&run);
+            });
+        }
+    }
+    words
+}
+
+/// What is said as `flag=value` or as `flag value`, and in which words.
+fn value_of(words: &[OsString], flag: &str) -> Option<(Range<usize>, OsString)> {
+    let flags = words.iter().enumerate().take_while(|(_, word)| *word != "--");
+    flags.into_iter().find_map(|(at, word)| {
+        let rest = word.to_str()?.strip_prefix(flag)?;
+        match rest.strip_prefix('=') {
+            Some(value) => Some((at..at + 1, value.into())),
+            None if rest.is_empty() => Some((at..at + 2, words.get(at + 1)?.clone())),
+            None => None,
+        }
+    })
 }
 
 /// Whether `word` is the flag of a setting that is true or false.

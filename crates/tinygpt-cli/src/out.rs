@@ -30,6 +30,11 @@ impl Out {
         }
     }
 
+    /// Writes what a model wrote: to a terminal without characters that would command it.
+    pub fn write_text(&mut self, text: &str) -> Outcome {
+        self.write(&shown(text))
+    }
+
     /// Whether the reader has gone, so that there is no point in making more.
     pub fn is_closed(&self) -> bool {
         self.closed
@@ -43,7 +48,31 @@ impl Out {
     }
 }
 
+/// A model's text as standard output may have it: a terminal without control characters.
+pub fn shown(text: &str) -> String {
+    match std::io::stdout().is_terminal() {
+        true => harmless(text),
+        false => text.into(),
+    }
+}
+
+/// Every control character but those that move to another line or column, as U+FFFD.
+fn harmless(text: &str) -> String {
+    text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t'), "\u{fffd}")
+}
+
 /// A line on standard error. That nobody reads it is no reason to stop, or to panic as `eprintln!`.
 pub fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_models_bytes_do_not_command_a_terminal() {
+        let text = "a\u{1b}(0\u{7}b\u{9b}2J\n\tnaïve\r\n";
+        assert_eq!(harmless(text), "a\u{fffd}(0\u{fffd}b\u{fffd}2J\n\tnaïve\r\n");
+    }
 }

@@ -3,6 +3,7 @@
 use pyo3::PyErr;
 use pyo3::exceptions::{PyAssertionError, PyFloatingPointError, PyOSError, PyValueError};
 use tinygpt::Error;
+use tinygpt::run::keys;
 
 /// The exception that Python's own libraries would raise for it; the hint is its second line.
 pub fn exception(error: Error) -> PyErr {
@@ -27,6 +28,13 @@ pub fn exception(error: Error) -> PyErr {
     }
 }
 
+/// Whether a flag, and what may stand behind it, is an argument of `train` too.
+fn is_argument(flag: &str) -> bool {
+    let end = flag.find(|c: char| !c.is_ascii_alphabetic() && c != '-').unwrap_or(flag.len());
+    let name = &flag[..end];
+    keys::find(name).is_some() || matches!(name, "init-from" | "resume" | "overwrite")
+}
+
 /// Words with the arguments of a call in place of flags: `--out-dir` is `out_dir`. What is to be
 /// typed in a shell stays.
 pub fn in_python(hint: &str) -> String {
@@ -36,7 +44,8 @@ pub fn in_python(hint: &str) -> String {
     let words = hint.split(' ').map(|word| {
         let bare = word.trim_start_matches(['(', '`']);
         let opening = &word[..word.len() - bare.len()];
-        match bare.strip_prefix("--") {
+        let flag = bare.strip_prefix("--").filter(|flag| is_argument(flag));
+        match flag {
             Some(flag) => format!("{opening}{}", flag.replace('-', "_")),
             None => word.into(),
         }

@@ -14,13 +14,14 @@ use tinygpt::model::Params;
 
 const HELP: &str = "\
 Formats, and what opens them elsewhere:
-  hf           a folder for Hugging Face's transformers: AutoModelForCausalLM and AutoTokenizer
-  nanogpt      nanoGPT's out_dir with a ckpt.pt (or OUT.pt alone): sample.py, init_from=resume. With the
-               optimizer's moments where the model has them, so that a training goes on; a
-               folder has the tokenizer too, as meta.pkl or tokenizer.json
+  hf           a folder for transformers: AutoModelForCausalLM, AutoTokenizer
+  nanogpt      nanoGPT's out_dir with a ckpt.pt (or OUT.pt alone): sample.py,
+               init_from=resume. With the optimizer's moments where there are any,
+               so that a training goes on; a folder has the tokenizer too, as
+               meta.pkl or tokenizer.json
   gguf         one file for llama.cpp; for tokens made of bytes: byte, gpt2, bpe:SIZE
-  safetensors  one file with the weights by nanoGPT's names, (out, in), and in its metadata the shape
-               and the tokenizer
+  safetensors  one file with the weights by nanoGPT's names, (out, in), and in its
+               metadata the shape and the tokenizer
 
 Every verb reads each of them back, as it reads models of those programs: give `sample`, `eval`,
 `info`, `check` or `train --init-from` the folder or file. What it is, its contents tell, not its
@@ -177,6 +178,12 @@ fn notes(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) {
             quoted(to)
         ));
     }
+    if format == Format::NanoGpt && to.is_dir() && tokenizer.is_some_and(|t| !nanogpt_knows(t)) {
+        tell(
+            "note: nanoGPT's scripts know characters and GPT-2's tokens: they would write this \
+              model's tokens as other text; here its tokenizer.json is read",
+        );
+    }
     let stale: Vec<_> = STALE.into_iter().filter(|name| to.join(name).exists()).collect();
     if format == Format::HuggingFace && !stale.is_empty() {
         tell(&format!(
@@ -185,6 +192,11 @@ fn notes(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) {
             stale.join(", ")
         ));
     }
+}
+
+/// Whether nanoGPT's sample.py can turn its tokens into text.
+fn nanogpt_knows(tokenizer: &Tokenizer) -> bool {
+    matches!(tokenizer.name(), "char" | "gpt2")
 }
 
 /// How another program opens it, in a line or two.
@@ -199,7 +211,7 @@ fn elsewhere(format: Format, to: &Path, tokenizer: Option<&Tokenizer>) -> String
         ),
         Format::NanoGpt => {
             // nanoGPT opens a folder with a ckpt.pt.
-            if !to.is_dir() {
+            if !to.is_dir() || tokenizer.is_some_and(|t| !nanogpt_knows(t)) {
                 return String::new();
             }
             let folder = to;

@@ -97,6 +97,24 @@ fn nanogpts_flags_that_change_nothing_here_are_noted_once_and_a_gpu_is_refused()
 }
 
 #[test]
+fn nanogpts_words_for_how_a_training_starts_are_understood() {
+    let place = Place::new();
+    place.train("--init_from=scratch --out_dir=out-a --max_iters=1").succeeded();
+    for words in ["--init_from=resume --out_dir=out-a", "--out-dir out-a --init-from resume"] {
+        let said = place.run(&format!("train {words} --max_iters=2")).succeeded();
+        assert!(said.out.contains("2") && !said.err.contains("no such"), "{}", said.out);
+    }
+    assert_eq!(place.names("."), ["out-a", "runs"]);
+    let error = place.run("train --init_from=resume --out_dir=out-b").failed(1);
+    assert!(error.contains("out-b: there is no such run"), "{error}");
+    // What is called so is meant.
+    place.train("--out-dir scratch --max-iters 1").succeeded();
+    place.train("--init-from scratch --max-iters 1 --out-dir b").succeeded();
+    let config = place.read("b/config.toml");
+    assert!(config.contains("scratch"), "{config}");
+}
+
+#[test]
 fn a_data_set_is_named_as_in_nanogpt_and_its_tokens_are_those_there() {
     let place = Place::new();
     place.write("my.txt", "To be, or not to be: that is the question.\n".repeat(20));

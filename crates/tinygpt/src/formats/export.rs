@@ -84,6 +84,11 @@ impl<'a> Export<'a> {
         if !force && fs::symlink_metadata(to).is_ok() {
             return Err(taken(to));
         }
+        let holds = |path: &Path| fs::metadata(path).is_ok_and(|file| file.len() > 0);
+        if to.is_file() && holds(to) && Format::of(to).is_err() {
+            return Err(Error::checkpoint(to, "is no model, which --force would replace")
+                .with_hint("choose another name, or remove it first"));
+        }
         files::write_whole_by(to, write)?;
         Ok(fs::metadata(to).map_err(Error::io("read", to))?.len())
     }

@@ -195,8 +195,14 @@ pub fn is_idle(name: &str) -> bool {
 /// Whether such a key may be typed with that value.
 ///
 /// # Errors
-/// A `device` that there is none of here: who types it waits for its speed.
+/// A `device` that there is none of here: who types it waits for its speed. A text where true or
+/// false belongs.
 pub fn check_idle(name: &str, text: &str) -> Result<()> {
+    let truths = ["true", "false", "True", "False", "0", "1"];
+    if IDLE.contains(&(name, true)) && !truths.contains(&text) {
+        let name = IDLE.iter().find(|(idle, _)| *idle == name).map_or("", |(idle, _)| idle);
+        return Err(Error::config(name, text, "must be true or false"));
+    }
     if name != "device" || text == "cpu" {
         return Ok(());
     }
@@ -271,6 +277,8 @@ mod tests {
         assert!(ELSEWHERE.iter().all(|(name, _)| find(name).is_none()));
         assert!(IDLE.iter().all(|(name, _)| elsewhere(name).is_some()));
         check_idle("device", "cpu").and(check_idle("compile", "True")).unwrap();
+        let error = check_idle("compile", "maybe").unwrap_err();
+        assert_eq!(error.to_string(), "compile = maybe: must be true or false");
         let error = check_idle("device", "cuda:1").unwrap_err();
         assert!(error.to_string().starts_with("device = cuda:1: must be cpu"), "{error}");
     }

@@ -2,7 +2,8 @@
 //!
 //! Two rules of thumb of nanoGPT's tie keys together: the cosine ends where training ends
 //! (`lr_decay_iters = max_iters`), at a tenth of the highest rate (`min_lr = learning_rate / 10`).
-//! While a rule holds, a layer that changes one of the pair alone takes the other along. And a
+//! While a rule holds, a layer that changes one of the pair alone takes the other along, unless the
+//! user has set that one, in a file or on the command line. And a
 //! recipe's warm-up is at most a tenth of the way there: a short run is to learn, not to warm up.
 //!
 //! A value that nobody chose is written to a run's `config.toml` with the reason it has, and has
@@ -75,7 +76,9 @@ impl Stack {
     /// Lays `rows` over what is there.
     pub fn lay(&mut self, rows: Vec<Setting>, origin: Origin) {
         let sets = |name| rows.iter().any(|(key, _)| key.name == name);
-        let takes_along = |leader, follower| sets(leader) && !sets(follower);
+        let chosen =
+            |name: &str| self.0[name].1.is_typed() || matches!(self.0[name].1, Origin::File(_));
+        let takes_along = |leader, follower| sets(leader) && !sets(follower) && !chosen(follower);
         let decay_follows = takes_along("max_iters", "lr_decay_iters")
             && self.value("max_iters") == self.value("lr_decay_iters");
         let min_follows = takes_along("learning_rate", "min_lr")

@@ -117,7 +117,10 @@ fn own(whole: &Value) -> Result<Tokenizer> {
         ("post_processor", Some("ByteLevel")),
     ] {
         let kind = whole[part]["type"].as_str();
-        if !whole[part].is_null() && (kind != allowed || kind.is_none()) {
+        if !whole[part].is_null()
+            && !adds_nothing(&whole[part])
+            && (kind != allowed || kind.is_none())
+        {
             return Err(other(format!("{part} {}", name(&whole[part]["type"]))));
         }
     }
@@ -141,6 +144,14 @@ fn own(whole: &Value) -> Result<Tokenizer> {
             "the model {model} with the pre-tokenizer {split} and the decoder {decoder}"
         ))),
     }
+}
+
+/// Whether a post-processor leaves a single text as it is: transformers saves one without special
+/// tokens where there was none.
+fn adds_nothing(post_processor: &Value) -> bool {
+    let single = post_processor["single"].as_array();
+    kind(post_processor) == "TemplateProcessing"
+        && single.is_some_and(|parts| parts.len() == 1 && parts[0].get("Sequence").is_some())
 }
 
 /// A byte-level BPE, or a word about what it has that GPT-2's has not.

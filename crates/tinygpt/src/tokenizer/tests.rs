@@ -244,6 +244,21 @@ fn gpt_2s_own_file_layouts_are_read() {
     }
     whole["post_processor"] = serde_json::json!({"type": "ByteLevel", "trim_offsets": false});
     assert_eq!(Tokenizer::from_json(&whole.to_string()).unwrap().name(), "gpt2");
+    // As transformers saves it again.
+    let sequence = |id: &str| serde_json::json!({"Sequence": {"id": id, "type_id": 0}});
+    whole["post_processor"] = serde_json::json!({
+        "type": "TemplateProcessing",
+        "single": [sequence("A")],
+        "pair": [sequence("A"), sequence("B")],
+        "special_tokens": {},
+    });
+    assert_eq!(Tokenizer::from_json(&whole.to_string()).unwrap().name(), "gpt2");
+    let end = serde_json::json!({"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}});
+    whole["post_processor"]["single"].as_array_mut().unwrap().push(end);
+    let ends =
+        serde_json::json!({"id": "<|endoftext|>", "ids": [50256], "tokens": ["<|endoftext|>"]});
+    whole["post_processor"]["special_tokens"]["<|endoftext|>"] = ends;
+    assert_eq!(Tokenizer::from_json(&whole.to_string()).unwrap().name(), "foreign");
 }
 
 static BOTH: LazyLock<[Ranked; 2]> = LazyLock::new(|| {

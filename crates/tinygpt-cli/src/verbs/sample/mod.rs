@@ -216,13 +216,13 @@ fn write_texts(
     let ids = if prompt.is_empty() { &start } else { prompt };
     let page = |_: &Sampler| Page::new(&shown, tokenizer.decoder(), stops);
     let mut pages: Vec<_> = samplers.iter().map(page).collect();
-    out.write(&pages[0].take())?;
+    out.write_text(&pages[0].take())?;
     let least = if io::stdout().is_terminal() { 1 } else { BLOCK };
     let mut outcome = Ok(());
     let written = gpt.generate_many(ids, max_new_tokens, samplers, |text, id| {
         let wanted = pages[text].add(id);
         if text == 0 && pages[0].waiting() >= least && outcome.is_ok() {
-            outcome = out.write(&pages[0].take());
+            outcome = out.write_text(&pages[0].take());
         }
         if out.is_closed() || outcome.is_err() { ControlFlow::Break(()) } else { wanted }
     });
@@ -234,7 +234,7 @@ fn write_texts(
             out.write(RULE)?;
         }
         page.end();
-        out.write(&page.take())?;
+        out.write_text(&page.take())?;
     }
     let texts: Vec<_> = written?.into_iter().map(|text| text[ids.len()..].to_vec()).collect();
     if samplers[0].is_greedy() && texts.iter().any(|text| goes_round(text)) {

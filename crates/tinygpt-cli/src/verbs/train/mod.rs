@@ -21,7 +21,7 @@ const HELP: &str = "\
 Settings come in layers, each over the last: nanoGPT's defaults, a preset, a config file, the flags
 here. The run's config.toml says where every value came from. When max_iters changes, the cosine's
 end lr_decay_iters goes with it; when learning_rate changes, min_lr stays a tenth of it; a warm-up
-that you do not set is at most a tenth of lr_decay_iters.
+is at most a tenth of lr_decay_iters. What you have set yourself, here or in a file, stays.
 
 Examples:
   tinygpt train                                  the built-in Tiny Shakespeare, preset quick

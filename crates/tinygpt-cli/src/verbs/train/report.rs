@@ -1,6 +1,7 @@
 //! What a training says before its first step and after its last.
 
 use crate::anatomy::millions;
+use crate::out;
 use indicatif::{DecimalBytes, HumanDuration};
 use std::time::Duration;
 use tinygpt::checkpoint::Progress;
@@ -212,7 +213,7 @@ pub fn closing(begun: &mut Begun, before: &Progress, ending: Ending, sample: &st
         text += &line("tensorboard", &format!("tensorboard --logdir {folder}"));
     }
     if !sample.trim().is_empty() {
-        text += &format!("\n{}\n\n", sample.trim());
+        text += &format!("\n{}\n\n", out::shown(sample.trim()));
     }
     // A run that only evaluates has all its steps before it.
     let eval_only = begun.trainer.config().eval_only;

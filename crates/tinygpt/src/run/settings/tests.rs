@@ -101,6 +101,9 @@ fn the_cosine_ends_where_training_ends_unless_told_otherwise() {
     let resumed = |old: &str| resolve(None, Some(old), &[("max_iters", "9000")]);
     assert_eq!(resumed("max_iters = 3000").train.lr_decay_iters, 9000);
     assert_eq!(resumed("lr_decay_iters = 4000").train.lr_decay_iters, 4000);
+    // Set by the user, it stays though both were the same, as in nanoGPT.
+    let mine = resumed("max_iters = 5000\nlr_decay_iters = 5000");
+    assert_eq!((mine.train.max_iters, mine.train.lr_decay_iters), (9000, 5000));
 }
 
 #[test]
@@ -110,6 +113,9 @@ fn the_lowest_rate_is_a_tenth_of_the_highest_unless_told_otherwise() {
     assert_eq!(settings.origins["min_lr"].to_string(), "follows learning_rate");
     let flags = [("learning_rate", "3e-4"), ("min_lr", "0")];
     assert_eq!(resolve(None, None, &flags).train.min_lr, 0.0);
+    let file = "learning_rate = 1e-3\nmin_lr = 1e-4";
+    let mine = resolve(None, Some(file), &[("learning_rate", "3e-4")]);
+    assert_eq!(mine.train.min_lr, 1e-4);
 }
 
 #[test]
