@@ -81,7 +81,7 @@ pub fn opening(begun: &mut Begun) -> String {
     let dtype = train.dtype.resolve(gpt.cpu().isa()).name();
     let processor = format!("{}, {isa}, {dtype}", counted(threads, "thread"));
     let disk = DecimalBytes(disk_use(gpt));
-    let kept = format!("{} (needs up to {disk} of disk)", run.folder().display());
+    let kept = format!("{} (checkpoints and logs: up to {disk})", run.folder().display());
     notices
         + &line("text", &text)
         + &line("model", &model)
