@@ -175,7 +175,10 @@ fn a_folder_of_nanogpts_is_a_models_tokenizer_and_weights_without_one_need_their
     place.train("my.txt --tokenizer out --out-dir b --max-iters 1").succeeded();
     std::fs::remove_file(place.at("out/meta.pkl")).unwrap();
     let error = place.train("my.txt --init-from out --tokenizer byte").failed(2);
-    assert!(error.contains("hint: name the tokenizer that the weights were trained with"), "{error}");
+    assert!(
+        error.contains("hint: name the tokenizer that the weights were trained with"),
+        "{error}"
+    );
     assert_eq!(place.names("."), ["a", "b", "my.txt", "out", "runs"]);
 }
 
