@@ -131,12 +131,35 @@ def test_parameters_that_changed_before_the_backward_are_told():
         loss.backward()
 
 
-def test_a_second_derivative_is_refused_and_not_wrong():
-    gpt = model(engine="rust")
-    loss = gpt(*batch())[1]
-    (grad,) = torch.autograd.grad(loss, [gpt.transformer.ln_f.weight], create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable|does not require grad"):
-        grad.sum().backward()
+@pytest.mark.parametrize("engine", ["rust", "auto"])
+def test_a_penalty_on_the_gradient_is_refused_and_never_left_out(engine):
+    gpt = model(engine=engine)
+    logits, loss = gpt(*batch())
+    for output in (loss, 2 * loss, logits.sum()):
+        with pytest.raises(RuntimeError, match='engine="torch"'):
+            torch.autograd.grad(output, list(gpt.parameters()), create_graph=True)
+
+
+def test_a_penalty_on_the_gradient_has_its_gradient_in_pytorch_as_the_readme_says():
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    gpt, (idx, targets) = model(engine="torch").double(), batch()
+    params = list(gpt.parameters())
+
+    def penalty(**how):
+        with sdpa_kernel(SDPBackend.MATH):
+            loss = gpt(idx, targets)[1]
+        return sum(g.square().sum() for g in torch.autograd.grad(loss, params, **how))
+
+    penalty(create_graph=True).backward()
+    for weight in (gpt.transformer.h[0].attn.c_attn.weight, gpt.transformer.ln_f.weight):
+        direction, step = torch.randn_like(weight), 1e-5
+        expected, around = float((weight.grad * direction).sum()), []
+        for way in (step, -2 * step):
+            weight.data.add_(direction, alpha=way)
+            around.append(float(penalty()))
+        weight.data.add_(direction, alpha=step)
+        assert abs((around[0] - around[1]) / (2 * step) - expected) < 1e-4 * abs(expected)
 
 
 def test_all_targets_ignored_is_a_loss_of_nan_and_gradients_of_zero_as_in_pytorch():

@@ -105,9 +105,15 @@ def test_impossible_settings_are_named(which):
         dict(min_p=-0.1),
         dict(seed=-1),
         dict(seed=2**64),
+        dict(stop=[-5]),
+        dict(stop=2**32),
+        dict(max_new_tokens=-1),
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
-            gpt.generate(idx, 3, **wrong)
+            gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
+    for wrong in (dict(stop="end"), dict(max_new_tokens=2.5)):
+        with pytest.raises(TypeError, match=next(iter(wrong))):
+            gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
     with pytest.raises(IndexError):
         gpt.generate(torch.tensor([[300]]), 3)
 

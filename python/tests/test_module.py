@@ -17,6 +17,7 @@ from conftest import assert_close, batch, config, model, twins
 
 import tiny_gpt
 from tiny_gpt import GPTConfig, TinyGPT, _engine, engine
+from tiny_gpt.model import Attention, Block, Mlp
 
 
 def test_the_defaults_are_nanogpts():
@@ -168,6 +169,18 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
     def bounded(m):
         m.transformer.wte.max_norm = 0.01
 
+    def counted(m):
+        m.transformer.wte.scale_grad_by_freq = True
+
+    def sparse(m):
+        m.transformer.wte.sparse = True
+
+    def padded(m):
+        m.transformer.wte.padding_idx = 3
+
+    def other_trunk(m):
+        m.trunk = lambda idx: TinyGPT.trunk(m, idx) * 2
+
     class Own(torch.nn.Parameter):
         pass
 
@@ -176,7 +189,7 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
 
     changes = [hooked, replaced, without_dropout, half_in_training, untied, all_dropped, patched]
     changes += [another_eps, one_more_block, one_block_less, with_a_bias, other_heads]
-    changes += [another_activation, bounded, another_class]
+    changes += [another_activation, bounded, another_class, counted, sparse, padded, other_trunk]
     for change in changes:
         gpt = model()
         assert engine.runs(gpt)
@@ -193,6 +206,42 @@ def test_what_the_engine_would_not_notice_goes_to_pytorch():
     listener.remove()
     assert engine.runs(model())
     assert not engine.runs(model(engine="torch"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (Attention, "forward"),
+        (Attention, "heads"),
+        (Mlp, "forward"),
+        (Block, "forward"),
+        (torch.nn.LayerNorm, "forward"),
+        (TinyGPT, "trunk"),
+        (TinyGPT, "last_logits"),
+    ],
+)
+def test_a_method_that_is_patched_on_a_class_computes(kind, name, monkeypatch):
+    gpt, heard = model(), []
+    assert engine.runs(gpt)
+    method = getattr(kind, name)
+    monkeypatch.setattr(kind, name, lambda *given: heard.append(name) or method(*given))
+    assert not engine.runs(gpt)
+    gpt.generate(batch()[0], 1)
+    assert heard
+    monkeypatch.undo()
+    assert engine.runs(gpt)
+
+
+def test_a_model_of_a_users_own_class_with_another_trunk_computes_with_it():
+    class Doubled(TinyGPT):
+        def trunk(self, idx):
+            return 2 * super().trunk(idx)
+
+    idx, _ = batch()
+    own = Doubled(config(bias=False), verbose=False)
+    plain = TinyGPT(own.config, verbose=False)
+    plain.load_state_dict(own.state_dict())
+    assert_close(own.logits(idx), 2 * plain.logits(idx))
 
 
 def test_a_text_that_is_broken_off_leaves_every_module_in_its_mode():
@@ -294,8 +343,9 @@ def test_a_cropped_model_is_the_same_for_what_still_fits():
         assert m.state_dict()["transformer.wpe.weight"].shape == (4, 21)
         with pytest.raises(AssertionError, match="block_size is 4"):
             m(torch.zeros(1, 5, dtype=torch.long))
-        with pytest.raises(AssertionError, match="cannot crop 4"):
-            m.crop_block_size(5)
+        for wrong in (5, 0, -1):
+            with pytest.raises(AssertionError, match=f"cannot crop 4 positions to {wrong}"):
+                m.crop_block_size(wrong)
 
 
 def test_compiled_it_gives_the_same():

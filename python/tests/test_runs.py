@@ -237,11 +237,26 @@ def test_what_cannot_be_trained_is_said_and_leaves_no_folder():
         ((None, {"learning_rte": 1e-3}), ValueError, "learning_rate"),
         ((None, {"n_head": 3, "n_embd": 8}), AssertionError, "n_embd = 8"),
         ((None, {"dropout": "much"}), ValueError, "dropout"),
+        (([], {}), ValueError, "text names no file"),
+        ((Path().glob("*.nothing"), {}), ValueError, "text names no file"),
+        ((5, {}), TypeError, "text is a int"),
+        (([b"no.txt", 5], {}), TypeError, "text is a int"),
+        ((b"no.txt", {}), OSError, "no.txt"),
+        ((None, {"init_from": model()}), TypeError, "init_from is a TinyGPT"),
+        ((None, {"resume": 5}), TypeError, "resume is a int"),
     ]:
         source, settings = arguments
         with pytest.raises(error, match=words):
             tiny_gpt.train(source, **settings)
     assert not Path("runs/quick").exists()
+
+
+def test_an_empty_name_of_a_run_to_go_on_with_starts_no_new_one():
+    with pytest.raises((ValueError, OSError)):
+        tiny_gpt.train(SMALL, resume="")
+    with pytest.raises(ValueError, match="resume goes on with a run"):
+        tiny_gpt.train(resume="", preset="quick")
+    assert not Path("runs").exists()
 
 
 def test_a_saved_model_is_the_same_when_loaded_and_nothing_else_is_overwritten():

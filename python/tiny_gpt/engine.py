@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from . import _engine
 
@@ -32,6 +31,13 @@ def uncompiled(function: Any) -> Any:
         return function
     skip_code(function.__code__)
     return function
+
+
+NO_SECOND = (
+    "create_graph=True: the Rust engine's gradients have no gradient of their own; make the model "
+    'with GPTConfig(engine="torch"), and have the forward under '
+    "torch.nn.attention.sdpa_kernel(SDPBackend.MATH)"
+)
 
 
 class Passes(torch.autograd.Function):
@@ -61,9 +67,10 @@ class Passes(torch.autograd.Function):
         return logits, None if loss is None else torch.tensor(loss)
 
     @staticmethod
-    @once_differentiable
     @uncompiled
     def backward(ctx: Any, dlogits: Tensor | None, dloss: Tensor | None) -> tuple[Any, ...]:
+        if torch.is_grad_enabled():  # PyTorch's way of passing create_graph=True on
+            raise RuntimeError(NO_SECOND)
         holder, logits, *params = ctx.saved_tensors
         kept = getattr(holder.untyped_storage(), "kept", None)
         if kept is None:  # a hook on saved tensors put a copy in its place
@@ -210,6 +217,9 @@ def why_not(model: TinyGPT) -> str | None:
     for module in model.modules():
         if module is not model and (change := changed(module, model)):
             return f"a {type(module).__name__} {change}"
+    for name, method in TRUNK.items():
+        if getattr(type(model), name) is not method or name in vars(model):
+            return f"it has a {name} of its own"
     if len(model.transformer.h) != model.config.n_layer:
         return f"it has {len(model.transformer.h)} blocks, its configuration {model.config.n_layer}"
     if model.config.tied != (model.lm_head.weight is model.transformer.wte.weight):
@@ -239,15 +249,20 @@ def changed(module: nn.Module, model: TinyGPT) -> str | None:
         return "has a hook"
     if module.training != model.training:
         return "is in another mode than the model"
-    if "forward" in vars(module):
-        return "has a forward of its own"
+    for name, method in KNOWN[type(module)].items():
+        if getattr(type(module), name) is not method or name in vars(module):
+            return f"has a {name} of its own"
     dropout = getattr(module, "p", getattr(module, "dropout", None))
     if isinstance(dropout, (int, float)) and dropout != model.config.dropout:
         return f"has dropout {dropout}, where the configuration has {model.config.dropout}"
     if getattr(module, "eps", EPS) != EPS:
         return f"has eps {module.eps}, where the engine has {EPS}"
-    if getattr(module, "max_norm", None) is not None:
-        return "bounds the norm of its rows"
+    for name in ("max_norm", "padding_idx"):
+        if (found := getattr(module, name, None)) is not None:
+            return f"has {name} {found}"
+    for name in ("scale_grad_by_freq", "sparse"):
+        if getattr(module, name, False):
+            return f"has {name}"
     for name in ("n_head", "activation"):
         if (found := getattr(module, name, None)) not in (None, getattr(model.config, name)):
             return f"has {name} {found}, where the configuration has {getattr(model.config, name)}"
@@ -262,5 +277,17 @@ GLOBAL_HOOKS = (
     "_global_backward_pre_hooks",
 )
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-# model.py adds its own.
-KNOWN = {nn.ModuleDict, nn.ModuleList, nn.Embedding, nn.Dropout, nn.LayerNorm, nn.Linear}
+
+
+def methods(kind: type, *names: str) -> dict[str, Any]:
+    """What a class computes with, as it is now: who puts another in its place computes otherwise."""
+    return {name: getattr(kind, name) for name in names}
+
+
+# The classes of modules that the engine stands for, and (in TRUNK) what it does of the model's
+# itself; model.py adds its own.
+KNOWN: dict[type[nn.Module], dict[str, Any]] = {
+    kind: methods(kind, "forward")
+    for kind in (nn.ModuleDict, nn.ModuleList, nn.Embedding, nn.Dropout, nn.LayerNorm, nn.Linear)
+}
+TRUNK: dict[str, Any] = {}

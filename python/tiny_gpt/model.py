@@ -24,7 +24,7 @@ from torch.nn import functional as F
 
 from . import engine
 from ._engine import Tokenizer
-from .sampling import Sampling
+from .sampling import Sampling, whole
 
 ACTIVATIONS = {
     "gelu": F.gelu,  # x Φ(x) with the exact Gaussian integral: nanoGPT's
@@ -236,6 +236,7 @@ class TinyGPT(nn.Module):
             stream: called with (row, token) for each new token.
         """
         idx, _ = self.as_ids(idx, longest=None)
+        max_new_tokens = whole("max_new_tokens", max_new_tokens)
         sampling = Sampling(temperature, top_k, top_p, min_p, seed, stop, stream)
         known = self.config.vocab_size
         if self.tokenizer is not None:  # ids that a padded vocabulary has no text for
@@ -327,7 +328,7 @@ class TinyGPT(nn.Module):
 
     def crop_block_size(self, block_size: int) -> None:
         """Shortens the context, for weights that were trained with a longer one."""
-        assert block_size <= self.config.block_size, (
+        assert 1 <= block_size <= self.config.block_size, (
             f"cannot crop {self.config.block_size} positions to {block_size}"
         )
         wpe = self.transformer.wpe
@@ -408,4 +409,6 @@ def as_i64(ids: Tensor | Sequence, name: str, device: torch.device) -> Tensor:
     return ids.to(torch.int64)
 
 
-engine.KNOWN.update((Attention, Mlp, Block))
+engine.KNOWN[Attention] = engine.methods(Attention, "forward", "heads")
+engine.KNOWN.update({kind: engine.methods(kind, "forward") for kind in (Mlp, Block)})
+engine.TRUNK.update(engine.methods(TinyGPT, "trunk", "last_logits"))

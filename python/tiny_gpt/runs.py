@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +76,19 @@ def train(
     files, config = [], None
     if isinstance(text, Mapping):
         settings = {**text, **settings}
-    elif isinstance(text, (str, os.PathLike)):
-        path = os.fspath(text)
+    elif isinstance(text, (str, bytes, os.PathLike)):
+        path = as_path("text", text)
         files, config = ([], path) if path.endswith((".toml", ".py")) else ([path], None)
     elif text is not None:
-        files = [os.fspath(path) for path in text]
-    if resume:
+        if not isinstance(text, Iterable):
+            raise TypeError(f"text is a {type(text).__name__}; expected a path, or several")
+        files = [as_path("text", path) for path in text]
+        if not files:
+            raise ValueError(
+                "text names no file: a pattern that matched none? None is the built-in Tiny Shakespeare"
+            )
+    goes_on = resume is not None and resume is not False
+    if goes_on:
         given = dict(preset=preset, init_from=init_from, overwrite=overwrite, config=config)
         if wrong := [name for name, value in given.items() if value]:
             raise ValueError(f"resume goes on with a run; {wrong[0]} is for a new one")
@@ -98,8 +105,8 @@ def train(
         config,
         [(key, as_typed(value)) for key, value in settings.items() if value is not None],
         hear,
-        init_from=None if init_from is None else os.fspath(init_from),
-        resume=os.fspath(resume) if resume and resume is not True else None,
+        init_from=None if init_from is None else as_path("init_from", init_from),
+        resume=as_path("resume", resume) if goes_on and resume is not True else None,
         newest=resume is True,
         overwrite=overwrite,
     )
@@ -117,6 +124,14 @@ def show(event: dict[str, Any]) -> None:
             print(f"step {event['iter']}: train loss {event['train/loss']:.4f}{told}", flush=True)
         case "warning":
             print(f"note: {event['text']}")
+
+
+def as_path(name: str, path: Any) -> str:
+    """The argument of that name as a path."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"{name} is a {type(path).__name__}; expected a path") from None
 
 
 def as_typed(value: Any) -> str:

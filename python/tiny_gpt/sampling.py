@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,7 +29,8 @@ class Sampling:
         self.top_p = 1.0 if top_p is None else float(top_p)
         self.min_p = 0.0 if min_p is None else float(min_p)
         self.seed = int(torch.randint(2**63 - 1, ())) if seed is None else int(seed)
-        self.stop = {stop} if isinstance(stop, int) else set(stop or ())
+        ends = () if stop is None else stop if isinstance(stop, Iterable) else [stop]
+        self.stop = {whole("stop", token, below=2**32) for token in ends}
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise ValueError(f"temperature = {temperature}: must be a finite number, 0 or more")
         if self.top_k < 0:
@@ -83,3 +85,14 @@ class Sampling:
             p = p.masked_fill(enough.gather(-1, order.argsort(-1)), 0)
         p = p.masked_fill(p < self.min_p * p.amax(-1, keepdim=True), 0)
         return torch.multinomial(p, 1, generator=generator)
+
+
+def whole(name: str, value: Any, below: int = 2**63) -> int:
+    """The argument of that name as a whole number in [0, `below`)."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} = {value!r}: expected a whole number") from None
+    if not 0 <= number < below:
+        raise ValueError(f"{name} = {number}: must be in [0, 2**{below.bit_length() - 1})")
+    return number

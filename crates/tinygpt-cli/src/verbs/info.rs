@@ -125,6 +125,9 @@ fn of_model(path: &Path) -> Result<NamedModel, Failure> {
         (_, Some(step)) => {
             (format!("step {} of nanoGPT's trainer", thousands(step)), TrainConfig::default())
         }
+        _ if model.has_state() => {
+            ("of nanoGPT's trainer, which does not say its step".into(), TrainConfig::default())
+        }
         _ => ("weights only".into(), TrainConfig::default()),
     };
     if model.format != Format::TinyGpt {

@@ -151,6 +151,38 @@ fn a_data_set_is_named_as_in_nanogpt_and_its_tokens_are_those_there() {
 }
 
 #[test]
+fn a_folder_of_tokens_keeps_its_tokenizer_and_the_run_says_which() {
+    let place = Place::new();
+    place.write("my.txt", "To be, or not to be: that is the question.\n".repeat(20));
+    place.run("prepare my.txt --out chars").succeeded();
+    place.run("prepare my.txt --out bytes --tokenizer byte").succeeded();
+    for (words, own) in [("chars --tokenizer gpt2", "char"), ("bytes --tokenizer char", "byte")] {
+        let error = place.train(words).failed(2);
+        assert!(error.contains(&format!("have their own, {own}")), "{error}");
+    }
+    assert_eq!(place.names("."), ["bytes", "chars", "my.txt"]);
+    place.train("bytes --out-dir a --max-iters 1").succeeded();
+    assert!(place.read("a/config.toml").contains("tokenizer = \"byte\""));
+}
+
+#[test]
+fn a_folder_of_nanogpts_is_a_models_tokenizer_and_weights_without_one_need_their_own() {
+    let place = Place::new();
+    place.write("my.txt", "To be, or not to be: that is the question.\n".repeat(20));
+    place.train("my.txt --out-dir a --max-iters 1").succeeded();
+    place.run("export a --to nanogpt out").succeeded();
+    assert_eq!(place.names("out"), ["ckpt.pt", "meta.pkl"]);
+    place.train("my.txt --tokenizer out --out-dir b --max-iters 1").succeeded();
+    std::fs::remove_file(place.at("out/meta.pkl")).unwrap();
+    let error = place.train("my.txt --init-from out --tokenizer byte").failed(2);
+    assert!(
+        error.contains("hint: name the tokenizer that the weights were trained with"),
+        "{error}"
+    );
+    assert_eq!(place.names("."), ["a", "b", "my.txt", "out", "runs"]);
+}
+
+#[test]
 fn what_tensorboard_reads_is_kept_through_a_resume_and_goes_with_the_run() {
     let place = Place::new();
     let said = place.train("--tensorboard --out-dir out").succeeded();

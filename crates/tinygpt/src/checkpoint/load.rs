@@ -42,6 +42,26 @@ pub fn check_finite(params: &Params, path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Checks that AdamW can go on from its moments, which were read from `path`: the mean of squares
+/// comes under a root.
+///
+/// # Errors
+/// [`Error::NotFinite`]; [`Error::Checkpoint`] names a mean of squares below 0, and its tensor.
+pub(crate) fn check_moments(exp_avg: &Params, exp_avg_sq: &Params, path: &Path) -> Result<()> {
+    check_finite(exp_avg, path)?;
+    check_finite(exp_avg_sq, path)?;
+    for (spec, values) in exp_avg_sq.iter() {
+        if let Some((at, value)) = values.iter().enumerate().find(|(_, x)| **x < 0.0) {
+            let problem = format!(
+                "exp_avg_sq.{}[{at}] is {value}; a mean of squares is 0 or more",
+                spec.name
+            );
+            return Err(Error::checkpoint(path, problem).with_hint("it was damaged: copy it again"));
+        }
+    }
+    Ok(())
+}
+
 /// The configuration of the checkpoint at `path`, without its parameters.
 ///
 /// # Errors
@@ -127,12 +147,10 @@ impl TrainState {
                  (--init-from)",
             ));
         }
-        let moment = |prefix: &str| {
-            let params = file.weights.read_all(table.clone(), prefix)?;
-            check_finite(&params, &state)?;
-            Ok(params)
-        };
-        Ok(Self { progress, exp_avg: moment("exp_avg.")?, exp_avg_sq: moment("exp_avg_sq.")? })
+        let moment = |prefix| file.weights.read_all(table.clone(), prefix);
+        let (exp_avg, exp_avg_sq) = (moment("exp_avg.")?, moment("exp_avg_sq.")?);
+        check_moments(&exp_avg, &exp_avg_sq, &state)?;
+        Ok(Self { progress, exp_avg, exp_avg_sq })
     }
 }
 

@@ -25,6 +25,7 @@ mod load;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use load::check_moments;
 pub(crate) use load::model_bytes;
 pub use load::{check_finite, read_config, read_progress, read_tokenizer};
 

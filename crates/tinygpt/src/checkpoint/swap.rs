@@ -44,12 +44,12 @@ pub(crate) fn replace(
     fill: impl FnOnce(&Path) -> Result<()>,
 ) -> Result<()> {
     let folder = &target(folder);
+    refuse_foreign(folder, names)?;
     let new = beside(folder, SAVING);
     // The second is the first renamed, while its saver still tidies up.
     let held = [lock(&new)?, lock(folder)?];
     repair(folder, names)?;
     drop(held);
-    refuse_foreign(folder, names)?;
     let made = fs::create_dir_all(new.parent().unwrap_or(Path::new("")));
     match made.and_then(|()| fs::create_dir(&new)) {
         // Another began after it was looked for.
@@ -69,7 +69,10 @@ pub(crate) fn replace(
 /// Keeps other processes from writing the folder while the result lives. None where it is not there,
 /// or where there are no locks.
 fn lock(folder: &Path) -> Result<Option<File>> {
-    let Ok(file) = File::open(folder) else { return Ok(None) };
+    // To open a pipe would be to wait for who writes to it.
+    let Some(file) = folder.is_dir().then(|| File::open(folder).ok()).flatten() else {
+        return Ok(None);
+    };
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(busy(folder)),
         Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
@@ -157,10 +160,21 @@ pub(super) fn remove(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder with files, none of which is the first of `names`, a model, is somebody's: a save must
-/// not move it about.
+/// A folder with files, none of which is the first of `names`, a model, is somebody's, and so is
+/// whatever is no folder: a save must not move it about.
 fn refuse_foreign(folder: &Path, names: &[&str]) -> Result<()> {
-    let Ok(mut entries) = fs::read_dir(folder) else { return Ok(()) };
+    let found = match fs::metadata(folder) {
+        Ok(found) => found,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(Error::io("save to", folder)(error)),
+    };
+    // Told by its kind alone: to open a pipe is to wait for who writes to it.
+    if !found.is_dir() {
+        let what = if found.is_file() { "a file" } else { "no folder" };
+        let problem = format!("is {what}; a model is saved as a folder; nothing saved");
+        return Err(Error::checkpoint(folder, problem).with_hint("choose a new name"));
+    }
+    let mut entries = fs::read_dir(folder).map_err(Error::io("read", folder))?;
     if entries.next().is_some() && !exists(&folder.join(names[0])) {
         return Err(Error::checkpoint(folder, "is neither empty nor a checkpoint; nothing saved")
             .with_hint("choose a new folder"));
@@ -349,6 +363,55 @@ mod tests {
         let error = replace(parent.path(), &FILES, |new| fill(new, "1")).unwrap_err();
         assert!(error.to_string().contains("neither empty nor a checkpoint"), "{error}");
         assert_eq!(names(parent.path()), ["thesis.tex"]);
+    }
+
+    #[test]
+    fn a_users_file_is_never_replaced_by_a_checkpoint() {
+        let parent = tempfile::tempdir().unwrap();
+        let file = parent.path().join("book.txt");
+        fs::write(&file, "my only copy").unwrap();
+        let error = replace(&file, &FILES, |new| fill(new, "1")).unwrap_err();
+        assert!(error.to_string().contains("is a file; a model is saved as a folder"), "{error}");
+        let error = replace(&file.join("best"), &FILES, |new| fill(new, "1")).unwrap_err();
+        assert!(error.to_string().contains("book.txt"), "{error}");
+        assert_eq!(names(parent.path()), ["book.txt"]);
+        assert_eq!(read_text(&file, 100).unwrap(), "my only copy");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_users_file_behind_a_link_is_never_replaced_and_the_link_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let [file, link] = ["book.txt", "best"].map(|name| parent.path().join(name));
+        fs::write(&file, "my only copy").unwrap();
+        std::os::unix::fs::symlink("book.txt", &link).unwrap();
+        let error = replace(&link, &FILES, |new| fill(new, "1")).unwrap_err();
+        assert!(error.to_string().contains("is a file"), "{error}");
+        assert!(link.is_symlink());
+        assert_eq!(names(parent.path()), ["best", "book.txt"]);
+        assert_eq!(read_text(&file, 100).unwrap(), "my only copy");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_socket_in_the_place_of_a_checkpoint_is_refused_without_being_opened() {
+        let parent = tempfile::tempdir().unwrap();
+        let socket = parent.path().join("best");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let error = replace(&socket, &FILES, |new| fill(new, "1")).unwrap_err();
+        assert!(error.to_string().contains("is no folder"), "{error}");
+        assert_eq!(names(parent.path()), ["best"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_link_that_leads_in_a_circle_is_an_error_and_stays() {
+        let parent = tempfile::tempdir().unwrap();
+        let link = parent.path().join("best");
+        std::os::unix::fs::symlink("best", &link).unwrap();
+        assert!(replace(&link, &FILES, |new| fill(new, "1")).is_err());
+        assert!(link.is_symlink());
+        assert_eq!(names(parent.path()), ["best"]);
     }
 
     #[cfg(unix)]

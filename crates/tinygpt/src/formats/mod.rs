@@ -36,7 +36,7 @@ use crate::model::Params;
 use crate::tokenizer::{self, Bpe, Tokenizer, TokenizerKind};
 pub use export::Export;
 pub use kept::Kept;
-pub use nanogpt::{Prepared, adopt, prepare};
+pub use nanogpt::{Prepared, adopt, prepare, prepared_tokenizer};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -114,13 +114,21 @@ enum TokenizerFrom {
     Made(Tokenizer),
 }
 
-/// How far a training of nanoGPT's had come.
+/// What is known of a training of nanoGPT's before it goes on.
 #[derive(Debug)]
 struct Training {
-    iter_num: u64,
-    best_val_loss: Option<f32>,
-    moments: Option<Weights>,
+    /// None if the file has no such number.
+    iter_num: Option<u64>,
+    /// Whether there is something of an optimizer's, readable or not.
+    has_state: bool,
     settings: Vec<(String, String)>,
+}
+
+/// What is beside the weights where a training of nanoGPT's goes on.
+struct Beside {
+    step: u64,
+    best_val_loss: Option<f32>,
+    moments: Weights,
 }
 
 /// What a training of another program's goes on from, beside the model.
@@ -262,38 +270,39 @@ impl Model {
         self.training().map_or(&[], |training| &training.settings)
     }
 
-    /// Steps of nanoGPT's trainer that made it; none of other formats.
+    /// Steps of nanoGPT's trainer that made it; none of other formats, or if it does not say.
     pub fn iterations(&self) -> Option<u64> {
-        self.training().map(|training| training.iter_num)
+        self.training()?.iter_num
     }
 
-    /// Whether there is a state of nanoGPT's optimizer for [`goes_on`](Self::goes_on).
+    /// Whether there is a state of nanoGPT's optimizer for [`goes_on`](Self::goes_on), which will say
+    /// if it is one to go on from.
     pub fn has_state(&self) -> bool {
-        self.training().is_some_and(|training| training.moments.is_some())
+        self.training().is_some_and(|training| training.has_state)
     }
 
     /// What a training of nanoGPT's goes on from; `params` are those that were read.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if it has weights only, or an optimizer of another model.
+    /// [`Error::Checkpoint`] if it has weights only, another optimizer than AdamW or one of another
+    /// model, or does not say how many steps it made; [`Error::NotFinite`].
     pub fn goes_on(&self, params: &Params) -> Result<GoesOn> {
-        let training = self.training();
-        let Some((training, moments)) = training.and_then(|t| Some((t, t.moments.as_ref()?)))
-        else {
-            let problem = "has weights only: no state of an optimizer, so it cannot be resumed";
-            return Err(Error::checkpoint(&self.path, problem)
-                .with_hint("start a new run from these weights instead (--init-from)"));
+        let read = || {
+            if !self.has_state() {
+                let problem = "has weights only: no state of an optimizer, so it cannot be resumed";
+                return Err(Error::checkpoint(&self.path, problem));
+            }
+            let table = params.table();
+            let Beside { step, best_val_loss, moments } = nanogpt::goes_on(&self.path, table)?;
+            moments.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
+            let moment = |prefix| moments.read_all(table.clone(), prefix);
+            let (exp_avg, exp_avg_sq) = (moment("exp_avg.")?, moment("exp_avg_sq.")?);
+            checkpoint::check_moments(&exp_avg, &exp_avg_sq, &self.path)?;
+            Ok(GoesOn { step, best_val_loss, exp_avg, exp_avg_sq })
         };
-        let table = params.table();
-        moments.check(&[rows(table, "exp_avg."), rows(table, "exp_avg_sq.")].concat())?;
-        let moment = |prefix| {
-            let moment = moments.read_all(table.clone(), prefix)?;
-            checkpoint::check_finite(&moment, &self.path)?;
-            Ok(moment)
-        };
-        let (exp_avg, exp_avg_sq) = (moment("exp_avg.")?, moment("exp_avg_sq.")?);
-        let Training { iter_num: step, best_val_loss, .. } = *training;
-        Ok(GoesOn { step, best_val_loss, exp_avg, exp_avg_sq })
+        read().map_err(|error: Error| {
+            error.and_hint("start a new run from these weights instead (--init-from)")
+        })
     }
 
     fn training(&self) -> Option<&Training> {
@@ -301,7 +310,7 @@ impl Model {
     }
 }
 
-/// The tokenizer of a `tokenizer.json`, of a folder that has one, or of a model's file.
+/// The tokenizer of a `tokenizer.json`, of a folder that has one, or of a model.
 ///
 /// # Errors
 /// A file that is missing, or that has none.
@@ -312,7 +321,7 @@ pub fn tokenizer_at(path: &Path) -> Result<Tokenizer> {
     }
 }
 
-/// `options` with the tokenizer of the model's file that they may name.
+/// `options` with the tokenizer of the model that they may name.
 ///
 /// # Errors
 /// A model that cannot be read, or has none.
@@ -321,11 +330,13 @@ pub fn with_vocabulary(options: DataOptions) -> Result<DataOptions> {
     Ok(DataOptions { vocabulary: options.vocabulary.or(inside), ..options })
 }
 
-/// The tokenizer of the model that `kind` names, if it names a model's file.
+/// The tokenizer of the model that `kind` names, if it names one, and no folder with a
+/// `tokenizer.json`.
 fn tokenizer_inside(kind: &TokenizerKind) -> Result<Option<Tokenizer>> {
     let TokenizerKind::File(path) = kind else { return Ok(None) };
+    let is_read_so = path.join("tokenizer.json").is_file() || !exists(path);
     // What is no model is a tokenizer.json, or an error that its reader tells.
-    if !path.is_file() || Format::of(path).is_err() {
+    if is_read_so || Format::of(path).is_err() {
         return Ok(None);
     }
     match Model::open(path)?.tokenizer()? {

@@ -1,12 +1,15 @@
 //! The data a run was started with, found again.
 
 use super::folder::Run;
+use super::layers::Origin;
 use super::settings::Settings;
 use crate::checkpoint;
 use crate::data::{DataOptions, Dataset, Input};
 use crate::error::{Error, Result};
 use crate::files;
-use std::path::Path;
+use crate::formats::{prepared_tokenizer, tokenizer_at};
+use crate::tokenizer::{Tokenizer, TokenizerKind};
+use std::path::{Path, absolute};
 
 /// The run's own token files, or the built-in text cut as the run's settings say: that one needs no
 /// keeping. Either way in the tokens of the model at `checkpoint`, one of the run's. Token files
@@ -77,6 +80,43 @@ fn made_anew(
     Ok(data)
 }
 
+/// Takes for `tokenizer` the one that a folder of tokens has, where that is what is trained on.
+///
+/// # Errors
+/// Another was typed; a tokenizer of the folder's that cannot be read.
+pub(super) fn settle_tokenizer(settings: &mut Settings) -> Result<()> {
+    let [folder] = &settings.text[..] else { return Ok(()) };
+    let Some((own, file)) = prepared_tokenizer(folder)? else { return Ok(()) };
+    let told = &settings.run.tokenizer;
+    let is_same = match told {
+        // A short text has fewer to learn than are asked for.
+        TokenizerKind::Bpe(most) => own.name() == "bpe" && own.vocab_size() <= *most,
+        TokenizerKind::File(path) => tokenizer_at(path).is_ok_and(|told| told == own),
+        kind => own.name() == kind.to_string(),
+    };
+    if is_same {
+        return Ok(());
+    }
+    if settings.origins["tokenizer"].is_typed() {
+        let problem = format!(
+            "tokenizer = {told}: the tokens in {} have their own, {} ({})",
+            folder.display(),
+            own.name(),
+            file.display(),
+        );
+        return Err(Error::usage(problem).with_hint("leave that flag out"));
+    }
+    settings.run.tokenizer = match own {
+        Tokenizer::Char(_) => TokenizerKind::Char,
+        Tokenizer::Byte => TokenizerKind::Byte,
+        _ if own.name() == "gpt2" => TokenizerKind::Gpt2,
+        _ => TokenizerKind::File(absolute(&file).unwrap_or(file)),
+    };
+    let origin = Origin::File(folder.clone());
+    settings.origins.insert("tokenizer", origin);
+    Ok(())
+}
+
 /// How the settings say that a text becomes tokens.
 pub fn data_options(settings: &Settings) -> DataOptions {
     DataOptions {
@@ -97,7 +137,6 @@ mod tests {
     use crate::config::GptConfig;
     use crate::model::{Params, Tensors};
     use crate::run::Layers;
-    use crate::tokenizer::Tokenizer;
     use std::sync::Arc;
 
     fn run_of(tokenizer: &Tokenizer, folder: &Path) -> (Run, Settings) {
@@ -159,5 +198,33 @@ mod tests {
         let data = open().unwrap();
         assert_eq!(data.train.len() + data.val.unwrap().len(), 12);
         assert!(data.notices[0].contains("were made again from"), "{:?}", data.notices);
+    }
+
+    #[test]
+    fn a_folder_of_tokens_decides_the_tokenizer_and_another_that_is_typed_is_refused() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("tokens");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("train.bin"), [0, 0]).unwrap();
+        let settled = |typed: Option<&str>| {
+            let typed = typed.map(|typed| ("tokenizer".to_owned(), typed.to_owned()));
+            let layers = Layers {
+                text: vec![folder.clone()],
+                command_line: typed.into_iter().collect(),
+                ..Default::default()
+            };
+            let mut settings = Settings::resolve(&layers).unwrap();
+            settle_tokenizer(&mut settings).map(|()| settings)
+        };
+        // Nothing in the folder says what they mean: what is typed does.
+        assert_eq!(settled(Some("gpt2")).unwrap().run.tokenizer, TokenizerKind::Gpt2);
+        std::fs::write(folder.join("tokenizer.json"), Tokenizer::Byte.to_json()).unwrap();
+        for typed in [None, Some("byte")] {
+            let settings = settled(typed).unwrap();
+            assert_eq!(settings.run.tokenizer, TokenizerKind::Byte);
+            assert_eq!(settings.origins["tokenizer"].is_typed(), typed.is_some());
+        }
+        let error = settled(Some("gpt2")).unwrap_err().to_string();
+        assert!(error.contains("tokenizer = gpt2") && error.contains("their own, byte"), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use crate::files;
 use crate::tokenizer::{Tokenizer, TokenizerKind};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const TRAIN: &str = "train.bin";
 const VAL: &str = "val.bin";
@@ -36,17 +36,29 @@ pub fn adopt(
     to: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Dataset> {
-    let meta = from.join(META);
-    if from.join(TOKENIZER).is_file() || !meta.is_file() {
+    let Some((own, file)) = tokenizer(from)?.filter(|(_, file)| file.ends_with(META)) else {
         return Dataset::adopt(from, options, to, progress);
-    }
-    let own = meta::read(&meta)?;
+    };
     if options.vocabulary.as_ref().is_some_and(|models| *models != own) {
-        return Err(Error::data(meta.display().to_string(), "belongs to another tokenizer")
+        return Err(Error::data(file.display().to_string(), "belongs to another tokenizer")
             .with_hint("these tokens are not those of the model's weights"));
     }
     let options = DataOptions { vocabulary: Some(own), ..options.clone() };
     Dataset::adopt(from, &options, to, progress)
+}
+
+/// The tokenizer of a folder of tokens, and the file in it that says so; none of another folder, or
+/// of one that does not say.
+///
+/// # Errors
+/// A `tokenizer.json` or `meta.pkl` that is none.
+pub fn tokenizer(folder: &Path) -> Result<Option<(Tokenizer, PathBuf)>> {
+    let (ours, meta) = (folder.join(TOKENIZER), folder.join(META));
+    Ok(match Dataset::is_prepared(folder) {
+        true if ours.is_file() => Some((Tokenizer::read(&ours)?, ours)),
+        true if meta.is_file() => Some((meta::read(&meta)?, meta)),
+        _ => None,
+    })
 }
 
 /// What [`prepare`] wrote.
@@ -104,9 +116,11 @@ pub fn prepare(
     if let Tokenizer::Char(chars) = &data.tokenizer {
         files::write_whole(&theirs.join(META), meta::pickled(chars))?;
     }
-    put(&theirs, to)?;
-    let mut files: Vec<_> = FILES.into_iter().filter(|name| to.join(name).is_file()).collect();
+    let mut files: Vec<_> = FILES.into_iter().filter(|name| theirs.join(name).is_file()).collect();
     files.sort_unstable();
+    // Another may have come first while the text was read.
+    check_place(to, replace)?;
+    put(&theirs, to)?;
     Ok(Prepared {
         train: data.train.len(),
         val: data.val.as_ref().map(Tokens::len),
@@ -283,6 +297,29 @@ mod tests {
         assert_eq!(prepare("byte", 0.0, true).unwrap().files, ["tokenizer.json", "train.bin"]);
         assert_eq!(names(&to), ["readme.md", "tokenizer.json", "train.bin"]);
         assert_eq!(names(here.path()), ["d", "my.txt"]);
+    }
+
+    #[test]
+    fn of_two_that_prepare_one_folder_at_once_the_second_to_end_is_refused() {
+        let here = tempfile::tempdir().unwrap();
+        let [text, other] = ["my.txt", "other.txt"].map(|name| here.path().join(name));
+        fs::write(&text, "to be or not to be").unwrap();
+        fs::write(&other, "something else").unwrap();
+        let to = here.path().join("d");
+        let mut first = None;
+        let second =
+            prepare(&Input::Paths(vec![text]), &options("char"), &to, false, &mut |_, _| {
+                first.get_or_insert_with(|| {
+                    let input = Input::Paths(vec![other.clone()]);
+                    prepare(&input, &options("byte"), &to, false, &mut |_, _| ()).unwrap()
+                });
+            });
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("is there already"), "{error}");
+        assert_eq!(first.unwrap().files, ["tokenizer.json", "train.bin", "val.bin"]);
+        assert_eq!(names(&to), ["tokenizer.json", "train.bin", "val.bin"]);
+        assert_eq!(fs::read(to.join(TRAIN)).unwrap()[..4], [b's', 0, b'o', 0]);
+        assert_eq!(names(here.path()), ["d", "my.txt", "other.txt"]);
     }
 
     #[test]

@@ -20,10 +20,10 @@ mod read;
 mod write;
 
 pub(super) use archive::check_sums;
-pub use data::{Prepared, adopt, prepare};
+pub use data::{Prepared, adopt, prepare, tokenizer as prepared_tokenizer};
 #[cfg(test)]
 pub(super) use meta::read as read_meta;
-pub(super) use read::open;
+pub(super) use read::{goes_on, open};
 pub(super) use write::{write, write_folder};
 
 use crate::model::Tensors;

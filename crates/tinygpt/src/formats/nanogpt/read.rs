@@ -1,4 +1,5 @@
-//! Reads a checkpoint: the model, what was told to its trainer, and where its optimizer is.
+//! Reads a checkpoint: the model and what was told to its trainer; where its optimizer is, only when a
+//! training goes on, so that weights are of use whatever is beside them.
 
 use super::archive::Archive;
 use super::{META, NO_LOSS, TOKENIZER, meta, optimizers_order};
@@ -6,8 +7,8 @@ use crate::checkpoint::stored::{HEAD, Weights};
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
 use crate::formats::pickle::{self, Pickle, Value};
-use crate::formats::{Opened, TokenizerFrom, Training, assumed_tokenizer, same_head};
-use crate::model::Tensors;
+use crate::formats::{Beside, Opened, TokenizerFrom, Training, assumed_tokenizer, same_head};
+use crate::model::{Spec, Tensors};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -40,12 +41,39 @@ pub(in crate::formats) fn open(path: &Path) -> Result<Opened> {
     let mut notices = Vec::new();
     let tokenizer = tokenizer(path, &config, &settings, &mut notices)?;
     let training = Training {
-        iter_num: pickle.get(root, "iter_num").and_then(pickle::size).unwrap_or(0) as u64,
-        best_val_loss: best_val_loss(&archive, path, &weights)?,
-        moments: moments(&archive, path, &config)?,
+        iter_num: iter_num(pickle).ok(),
+        has_state: !states(pickle).is_empty(),
         settings,
     };
     Ok(Opened { config, weights, tokenizer, notices, training: Some(training) })
+}
+
+/// What a training goes on from, beside the weights, whose table is `table`.
+///
+/// # Errors
+/// [`Error::Checkpoint`] if the steps are not counted, or the optimizer is not AdamW's of all of the
+/// table. That its tensors have the table's shapes is not checked.
+pub(in crate::formats) fn goes_on(path: &Path, table: &Tensors<Spec>) -> Result<Beside> {
+    let mut weights = Weights::new(path);
+    weights.open(path)?;
+    let archive = Archive::open(path, weights.file(0))?;
+    let step = iter_num(&archive.pickle).map_err(|found| {
+        let problem = format!("has {found} for iter_num; expected how many steps were made");
+        Error::checkpoint(path, problem)
+    })?;
+    let best_val_loss = best_val_loss(&archive, path)?;
+    moments(&archive, path, table, &mut weights)?;
+    Ok(Beside { step, best_val_loss, moments: weights })
+}
+
+/// How many steps were made; or what there is in place of their number.
+fn iter_num(pickle: &Pickle) -> std::result::Result<u64, String> {
+    match pickle.get(pickle.root(), "iter_num") {
+        Some(Value::Int(steps)) => u64::try_from(*steps).map_err(|_| steps.to_string()),
+        Some(Value::Float(x)) => Err(format!("{x:?}")),
+        Some(other) => Err(pickle::kind(other).into()),
+        None => Err("nothing".into()),
+    }
 }
 
 /// What an archive of PyTorch's is that is no checkpoint of nanoGPT's.
@@ -105,12 +133,12 @@ fn settings(pickle: &Pickle, config: &Value) -> Vec<(String, String)> {
 }
 
 /// nanoGPT keeps it as a tensor of no dimensions, and 1e9 where there is none yet.
-fn best_val_loss(archive: &Archive, path: &Path, weights: &Weights) -> Result<Option<f32>> {
+fn best_val_loss(archive: &Archive, path: &Path) -> Result<Option<f32>> {
     let loss = match archive.pickle.get(archive.pickle.root(), "best_val_loss") {
         Some(Value::Float(loss)) => *loss as f32,
         Some(tensor @ Value::Tensor(_)) => {
             let stored = archive.stored(path, "best_val_loss", tensor)?;
-            let mut one = Weights::new(&weights.path);
+            let mut one = Weights::new(path);
             one.open(path)?;
             one.insert("best_val_loss", stored)?;
             one.check(&[("best_val_loss".into(), &[])])?;
@@ -123,36 +151,38 @@ fn best_val_loss(archive: &Archive, path: &Path, weights: &Weights) -> Result<Op
     Ok((loss.is_finite() && f64::from(loss) < NO_LOSS).then_some(loss))
 }
 
-/// AdamW's two moments, under the names that our own training state gives them; none if it has not
-/// made a step.
-fn moments(archive: &Archive, path: &Path, config: &GptConfig) -> Result<Option<Weights>> {
-    let pickle = &archive.pickle;
-    let Some(optimizer) = pickle.get(pickle.root(), "optimizer") else { return Ok(None) };
-    let Some(state) = pickle.get(optimizer, "state") else { return Ok(None) };
-    let mut by_number = BTreeMap::new();
-    for (number, moments) in pickle.entries(state) {
-        by_number.insert(pickle::size(number), moments);
-    }
-    if by_number.is_empty() || config.n_layer > by_number.len() {
-        return Ok(None);
-    }
-    let mut weights = Weights::new(path);
-    weights.open(path)?;
-    let table = Tensors::of(config);
-    for (number, spec) in optimizers_order(&table).into_iter().enumerate() {
-        let Some(moments) = by_number.get(&Some(number)) else {
-            let name = &spec.name;
-            let problem = format!("its optimizer has nothing of parameter {number}, {name}");
-            return Err(Error::checkpoint(path, problem)
-                .with_hint("start a new run from these weights instead (--init-from)"));
-        };
+/// What the optimizer keeps of each parameter, by number; empty if it has not made a step.
+fn states(pickle: &Pickle) -> BTreeMap<Option<usize>, &Value> {
+    let optimizer = pickle.get(pickle.root(), "optimizer");
+    let states = optimizer.and_then(|optimizer| pickle.get(optimizer, "state"));
+    let entries = states.into_iter().flat_map(|states| pickle.entries(states));
+    entries.map(|(number, state)| (pickle::size(number), state)).collect()
+}
+
+/// Adds AdamW's two moments to `weights`, under the names that our own training state gives them.
+fn moments(
+    archive: &Archive,
+    path: &Path,
+    table: &Tensors<Spec>,
+    weights: &mut Weights,
+) -> Result<()> {
+    let states = states(&archive.pickle);
+    for (number, spec) in optimizers_order(table).into_iter().enumerate() {
+        let state = states.get(&Some(number)).copied().unwrap_or(&Value::None);
         for moment in ["exp_avg", "exp_avg_sq"] {
+            let Some(value) = archive.pickle.get(state, moment) else {
+                let name = &spec.name;
+                let problem = format!(
+                    "its optimizer has no {moment} of parameter {number}, {name}: it is not AdamW's, or \
+                     not of this model"
+                );
+                return Err(Error::checkpoint(path, problem));
+            };
             let name = format!("{moment}.{}", spec.name);
-            let value = pickle.get(moments, moment).unwrap_or(&Value::None);
             weights.insert(&name, archive.stored(path, &name, value)?)?;
         }
     }
-    Ok(Some(weights))
+    Ok(())
 }
 
 /// That of a `tokenizer.json` beside the checkpoint, or the characters of the data set's `meta.pkl`, which

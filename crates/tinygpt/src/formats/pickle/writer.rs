@@ -69,6 +69,12 @@ impl Pickler {
         self.0.extend(format!("{module}\n{name}\n").into_bytes());
     }
 
+    /// A value that none of ours is.
+    #[cfg(test)]
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+
     /// A whole tensor in the storage `key` of that type (`Float`).
     pub fn tensor(&mut self, of: &str, key: usize, shape: &[usize]) {
         self.name("torch._utils", "_rebuild_tensor_v2");

@@ -33,7 +33,7 @@ pub(super) fn progress(step: u64) -> Progress {
 }
 
 fn exported(config: &GptConfig, to: &Path, tokenizer: Option<&Tokenizer>) {
-    let [p, m, v] = [1, 2, 3].map(|seed| params(config, seed));
+    let ([p, m], v) = ([1, 2].map(|seed| params(config, seed)), squares(config, 3));
     let progress = progress(17);
     let state = Some(StateRef { progress: &progress, exp_avg: &m, exp_avg_sq: &v });
     let export = Export { name: "tiny", config, params: &p, tokenizer, state, kept: Kept::F32 };
@@ -74,7 +74,7 @@ fn a_checkpoint_of_nanogpts_comes_back_with_its_optimizer_and_its_characters() {
             let on = model.goes_on(&read).unwrap();
             assert_eq!((on.step, on.best_val_loss), (17, Some(1.25)));
             assert_eq!(tensors(&on.exp_avg), tensors(&params(&config, 2)));
-            assert_eq!(tensors(&on.exp_avg_sq), tensors(&params(&config, 3)));
+            assert_eq!(tensors(&on.exp_avg_sq), tensors(&squares(&config, 3)));
             let setting = |key: &str| {
                 model.settings().iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
             };
@@ -106,6 +106,164 @@ fn weights_alone_start_a_run_and_going_on_with_them_says_what_is_missing() {
     let error = model.goes_on(&read).unwrap_err();
     assert!(error.to_string().contains("weights only"), "{error}");
     assert!(error.hint().unwrap().contains("--init-from"));
+}
+
+/// A checkpoint of `config`'s weights, `wte` of which has `rows`, with what `beside` writes: pairs of
+/// a key and its value, and the moments of each parameter.
+fn unusual(
+    path: &Path,
+    config: &GptConfig,
+    rows: usize,
+    beside: impl FnOnce(&mut pickle::Pickler),
+) {
+    let mut p = pickle::Pickler::new();
+    let weights = params(config, 1);
+    let mut storages = Vec::new();
+    p.dict(|p| {
+        p.text("model_args");
+        p.dict(|p| {
+            let GptConfig { vocab_size, block_size, n_layer, n_head, n_embd, .. } = *config;
+            for (key, value) in [
+                ("vocab_size", vocab_size),
+                ("block_size", block_size),
+                ("n_layer", n_layer),
+                ("n_head", n_head),
+                ("n_embd", n_embd),
+            ] {
+                p.text(key);
+                p.int(value as u64);
+            }
+        });
+        p.text("model");
+        p.dict(|p| {
+            for (key, (spec, values)) in weights.iter().enumerate() {
+                let mut shape = spec.shape.clone();
+                if spec.name.ends_with("wte.weight") {
+                    shape[0] = rows;
+                }
+                p.text(&spec.name);
+                p.tensor("Float", key, &shape);
+                let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+                storages.push(bytes);
+            }
+        });
+        beside(p);
+    });
+    let mut zip = ZipWriter::new(fs::File::create(path).unwrap());
+    let stored = SimpleFileOptions::default().compression_method(CompressionMethod::Stored);
+    zip.start_file("ckpt/data.pkl", stored).unwrap();
+    zip.write_all(&p.finish()).unwrap();
+    for (key, bytes) in storages.iter().enumerate() {
+        zip.start_file(format!("ckpt/data/{key}"), stored).unwrap();
+        zip.write_all(bytes).unwrap();
+    }
+    zip.finish().unwrap();
+}
+
+/// An optimizer that keeps `moment` of parameter 0, the first tensor.
+fn optimizer(p: &mut pickle::Pickler, config: &GptConfig, moment: &str) {
+    p.text("optimizer");
+    p.dict(|p| {
+        p.text("state");
+        p.dict(|p| {
+            p.int(0);
+            p.dict(|p| {
+                p.text(moment);
+                p.tensor("Float", 0, &[config.vocab_size, config.n_embd]);
+            });
+        });
+    });
+}
+
+#[test]
+fn weights_are_read_whatever_optimizer_is_beside_them_and_only_going_on_says_what_it_lacks() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("ckpt.pt");
+    let config = tiny(Format::NanoGpt);
+    for (moment, part) in [
+        ("momentum_buffer", "has no exp_avg of parameter 0, transformer.wte.weight"),
+        ("exp_avg", "has no exp_avg_sq of parameter 0, transformer.wte.weight"),
+    ] {
+        unusual(&path, &config, config.vocab_size, |p| {
+            p.text("iter_num");
+            p.int(3);
+            optimizer(p, &config, moment);
+        });
+        let model = Model::open(&path).unwrap();
+        let read = model.read().unwrap();
+        assert_eq!(tensors(&read), tensors(&params(&config, 1)));
+        assert!(model.has_state() && model.iterations() == Some(3));
+        let error = model.goes_on(&read).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+        assert!(error.hint().unwrap().contains("--init-from"));
+        // What is wrong with the weights is said first.
+        unusual(&path, &config, 1, |p| optimizer(p, &config, moment));
+        let said = message(&path);
+        assert!(said.contains("transformer.wte.weight: expected (7, 6), found (1, 6)"), "{said}");
+    }
+}
+
+#[test]
+fn a_number_of_steps_that_is_none_is_refused_where_a_training_goes_on() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("ckpt.pt");
+    let config = tiny(Format::NanoGpt);
+    for (found, part) in [
+        (Some(&b"J\xfc\xff\xff\xff"[..]), "has -4 for iter_num"),
+        (Some(b"G\x3f\xf8\0\0\0\0\0\0"), "has 1.5 for iter_num"),
+        (Some(b"N"), "has None for iter_num"),
+        (None, "has nothing for iter_num"),
+    ] {
+        unusual(&path, &config, config.vocab_size, |p| {
+            if let Some(found) = found {
+                p.text("iter_num");
+                p.raw(found);
+            }
+            optimizer(p, &config, "exp_avg");
+        });
+        let model = Model::open(&path).unwrap();
+        let read = model.read().unwrap();
+        assert_eq!(model.iterations(), None);
+        let error = model.goes_on(&read).unwrap_err();
+        assert!(error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_mean_of_squares_below_zero_is_refused_and_trains_nothing_to_nan() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("ckpt.pt");
+    let config = tiny(Format::NanoGpt);
+    let ([p, m], mut v) = ([1, 2].map(|seed| params(&config, seed)), squares(&config, 3));
+    v.data_mut()[1] = -0.5;
+    let progress = progress(17);
+    let state = Some(StateRef { progress: &progress, exp_avg: &m, exp_avg_sq: &v });
+    let (tokenizer, kept) = (None, Kept::F32);
+    let export = Export { name: "tiny", config: &config, params: &p, tokenizer, state, kept };
+    export.write(Format::NanoGpt, &path, false).unwrap();
+    let model = Model::open(&path).unwrap();
+    let error = model.goes_on(&model.read().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("exp_avg_sq.transformer.wte.weight[1] is -0.5"), "{error}");
+    let folder = parent.path().join("last");
+    checkpoint::save(&folder, &config, &p, None, state).unwrap();
+    let error = checkpoint::TrainState::load(&folder, &p).unwrap_err().to_string();
+    assert!(error.contains("exp_avg_sq.transformer.wte.weight[1] is -0.5"), "{error}");
+}
+
+#[test]
+fn a_folder_of_nanogpts_is_named_for_its_tokenizer() {
+    let parent = tempfile::tempdir().unwrap();
+    let config = tiny(Format::NanoGpt);
+    let tokenizer = Tokenizer::from_chars("héllo \nx".chars());
+    let folder = parent.path().join("out");
+    exported(&config, &folder, Some(&tokenizer));
+    assert_eq!(tokenizer_at(&folder).unwrap(), tokenizer);
+    let kind = TokenizerKind::File(folder.clone());
+    let options = DataOptions { tokenizer: kind, ..DataOptions::default() };
+    assert_eq!(with_vocabulary(options).unwrap().vocabulary, Some(tokenizer));
+    fs::remove_file(folder.join("meta.pkl")).unwrap();
+    let error = tokenizer_at(&folder).unwrap_err().to_string();
+    assert!(error.contains("is a model without a tokenizer"), "{error}");
 }
 
 #[test]

@@ -19,7 +19,7 @@ fn valid() -> &'static [(Format, Files)] {
 fn files_of(format: Format) -> Files {
     let parent = tempfile::tempdir().unwrap();
     let (config, to) = (tiny(format), parent.path().join("out"));
-    let [p, m, v] = [1, 2, 3].map(|seed| params(&config, seed));
+    let ([p, m], v) = ([1, 2].map(|seed| params(&config, seed)), squares(&config, 3));
     let progress = archive::progress(3);
     let chars = Tokenizer::from_chars("abc\n".chars());
     let export = Export {

@@ -41,6 +41,13 @@ fn params(config: &GptConfig, seed: u64) -> Params {
     params
 }
 
+/// AdamW's mean of squares, as [`params`] makes it.
+fn squares(config: &GptConfig, seed: u64) -> Params {
+    let mut squares = params(config, seed);
+    squares.data_mut().iter_mut().for_each(|x| *x = x.abs());
+    squares
+}
+
 /// The tensors of a model, without the gaps between them.
 fn tensors(params: &Params) -> Vec<(String, Vec<u32>)> {
     let bits = |values: &[f32]| values.iter().map(|x| x.to_bits()).collect();

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::files::{quoted, write_whole};
 use crate::formats::{self, GoesOn, with_vocabulary};
 use crate::model::{Gpt, Params, Tensors};
-use crate::run::dataset::data_options;
+use crate::run::dataset::{data_options, settle_tokenizer};
 use crate::run::folder::{RUNS, Run};
 use crate::run::layers::Origin;
 use crate::run::memory::check_training;
@@ -54,13 +54,19 @@ pub fn anew(new: New, hear: Hear) -> Result<Begun> {
     let mut weights = model.map(load).transpose()?;
     let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
     let known = vocabulary.is_some();
+    if !known {
+        settle_tokenizer(&mut settings)?;
+    }
     let options = with_vocabulary(DataOptions { vocabulary, ..data_options(&settings) })?;
     let beside = if named { out_dir.parent() } else { Some(runs) };
     let (data, room) = read(&settings.text, &options, beside, hear)?;
     if goes_on && !known {
         refuse_guess(&settings, &data)?;
     }
-    settings.settle_vocab_size(data.tokenizer.vocab_size())?;
+    settings.settle_vocab_size(data.tokenizer.vocab_size()).map_err(|error| match &weights {
+        Some(_) => error.with_hint("name the tokenizer that the weights were trained with"),
+        None => error,
+    })?;
     if let Some(weights) = &mut weights {
         weights.crop(&mut settings, &data, hear);
     }
