@@ -210,6 +210,24 @@ def test_an_empty_prompt_starts_a_new_text():
     assert Tokenizer.from_text("", "gpt2").start == 50256
 
 
+def test_ctrl_c_ends_the_encoding_of_a_long_text():
+    from tiny_gpt import Tokenizer, tiny_shakespeare
+
+    gpt2, text = Tokenizer.from_text("", "gpt2"), tiny_shakespeare()
+    # Parts of it have the tokens of the whole.
+    # It goes in parts, of which none ends within a character.
+    for bytes_before in ["", "a"]:
+        accents = bytes_before + 600_000 * "é"
+        assert gpt2.decode(gpt2.encode(accents)) == accents
+    interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+    text = 200 * text
+    interrupt.start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        gpt2.encode(text)
+    assert time.monotonic() - began < 5
+
+
 def test_other_threads_run_while_a_text_becomes_tokens_and_back():
     from tiny_gpt import Tokenizer, tiny_shakespeare
 

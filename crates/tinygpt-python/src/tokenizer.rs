@@ -6,6 +6,9 @@ use pyo3::exceptions::{PyIndexError, PyValueError};
 use pyo3::prelude::*;
 use tinygpt::{DataOptions, Dataset, Input, TokenizerKind};
 
+/// Bytes of a text that are encoded between two looks for Ctrl-C.
+const PART: usize = 1 << 20;
+
 /// What the tokens of a model stand for: see the stub.
 #[pyclass(frozen, module = "tiny_gpt", eq)]
 #[derive(PartialEq)]
@@ -40,6 +43,19 @@ impl Tokenizer {
 
     #[pyo3(signature = (text, special = false))]
     fn encode(&self, py: Python<'_>, text: &str, special: bool) -> PyResult<Vec<u32>> {
+        let (mut encoder, mut ids) = (self.0.encoder(special), Vec::new());
+        let (mut rest, mut all) = (text, true);
+        while all && !rest.is_empty() {
+            let end = (PART..rest.len()).find(|&at| rest.is_char_boundary(at));
+            let (part, after) = rest.split_at(end.unwrap_or(rest.len()));
+            all = detached(py, || Ok(encoder.push(part, &mut ids)))?;
+            py.check_signals()?;
+            rest = after;
+        }
+        if detached(py, || Ok(all && encoder.finish(&mut ids)))? {
+            return Ok(ids);
+        }
+        // Says what has no token, and where it stands.
         let encode = || match special {
             true => self.0.encode_with_special(text, "the text"),
             false => self.0.encode(text, "the text"),

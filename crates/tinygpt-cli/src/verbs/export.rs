@@ -11,6 +11,7 @@ use tinygpt::checkpoint::{self, StateRef, TrainState, read_progress};
 use tinygpt::files::quoted;
 use tinygpt::formats::{self, Export, Format, Kept, Model};
 use tinygpt::model::Params;
+use tinygpt::run::Run;
 
 const HELP: &str = "\
 Formats, and what opens them elsewhere:
@@ -151,7 +152,8 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
 /// Whether the only path is a run of ours: then what to write was forgotten.
 fn check_is_out(path: &Path, format: &str, force: bool) -> Result<(), Failure> {
     let is_ours = || Format::of(path).is_ok_and(|format| format == Format::TinyGpt);
-    let is_run = path.join("metrics.jsonl").is_file() || checkpoint::exists(path) && is_ours();
+    let is_run =
+        Run::open(Path::new(""), Some(path)).is_ok() || checkpoint::exists(path) && is_ours();
     if force || !is_run {
         return Ok(());
     }

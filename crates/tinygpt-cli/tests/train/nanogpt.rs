@@ -187,6 +187,7 @@ fn what_tensorboard_reads_is_kept_through_a_resume_and_goes_with_the_run() {
     let place = Place::new();
     let said = place.train("--tensorboard --out-dir out").succeeded();
     assert!(said.out.contains("\ntensorboard tensorboard --logdir out\n"), "{}", said.out);
+    assert!(said.out.contains(" samples.txt events.out.tfevents.*\n"), "{}", said.out);
     let ours = || {
         let names = place.names("out").into_iter();
         names.filter(|name| name.starts_with("events.out.tfevents.")).collect::<Vec<_>>()

@@ -53,6 +53,18 @@ fn a_model_of_any_tokens_trains_samples_and_is_measured_by_the_byte() {
 }
 
 #[test]
+fn files_that_come_joined_are_one_text_without_an_end_of_text_between_them() {
+    let place = Place::new();
+    place.write("a.txt", "one two\n");
+    place.write("b.txt", "three\n");
+    let (_, page, notes) = place.run(&["tokenize", "a.txt", "b.txt", "--json"]);
+    assert!(notes.contains("<|endoftext|> stands between its 2 files"), "{notes}");
+    let joined = place.succeeds_given("one two\nthree\n", &["tokenize", "-", "--json"]);
+    let tokens = |page: &str| serde_json::from_str::<Value>(page).unwrap()["tokens"].clone();
+    assert_eq!((tokens(&page), tokens(&joined)), (6.into(), 5.into()));
+}
+
+#[test]
 fn a_stop_is_found_among_tokens_and_unknown_ids_are_never_written() {
     let place = with_tokens("gpt2");
     let text = place.succeeds(&["sample", "-p", "The", "-n", "60", "--temp=3", "--stop", "e"]);

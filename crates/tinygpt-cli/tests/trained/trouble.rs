@@ -99,7 +99,7 @@ fn two_exports_at_once_leave_one_whole_model() {
             assert!(both.iter().any(|output| output.status.success()), "{to}");
             for output in both.iter().filter(|output| !output.status.success()) {
                 let said = String::from_utf8_lossy(&output.stderr);
-                let known = ["another process is writing there", "is there already", "cannot "];
+                let known = ["another process is writing there", "is there already"];
                 assert!(known.iter().any(|part| said.contains(part)), "{to}: {said}");
             }
             assert!(weights(&place.path(out)) == expected, "{to}");

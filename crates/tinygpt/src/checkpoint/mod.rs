@@ -34,13 +34,13 @@ use crate::data::DataOptions;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::model::Params;
+use crate::tokenizer::TOKENIZER_FILE as TOKENIZER;
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const MODEL: &str = "model.safetensors";
 const CONFIG: &str = "config.json";
-const TOKENIZER: &str = "tokenizer.json";
 const STATE: &str = "training_state.safetensors";
 /// All that a checkpoint folder holds; anything else in it is the user's.
 const FILES: [&str; 4] = [MODEL, CONFIG, TOKENIZER, STATE];

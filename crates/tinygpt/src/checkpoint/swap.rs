@@ -21,7 +21,8 @@
 //! ```
 //!
 //! Loading only looks, because another process may be saving at that moment; only the one process
-//! that saves repairs, and a lock on what it writes keeps a second one out. The names are long on purpose: people call their own copies `best.old`.
+//! that saves repairs, and locks keep a second one out ([`Held`]). The names are long on purpose:
+//! people call their own copies `best.old`.
 
 use super::FILES;
 use crate::error::{Error, Result};
@@ -37,7 +38,8 @@ const REPLACED: &str = ".replaced";
 /// the files of those `names` go, and every other stays.
 ///
 /// # Errors
-/// Those of `fill`, [`Error::Io`], and [`Error::Checkpoint`] if another process saves here. Then `folder` is what it was, and nothing is left beside it.
+/// Those of `fill`, [`Error::Io`], and [`Error::Checkpoint`] if another process saves here. Then
+/// `folder` is what it was, and nothing is left beside it.
 pub(crate) fn replace(
     folder: &Path,
     names: &[&str],
@@ -46,17 +48,20 @@ pub(crate) fn replace(
     let folder = &target(folder);
     refuse_foreign(folder, names)?;
     let new = beside(folder, SAVING);
-    // The second is the first renamed, while its saver still tidies up.
-    let held = [lock(&new)?, lock(folder)?];
-    repair(folder, names)?;
-    drop(held);
+    let held = Held::take(folder)?;
+    repair(folder, names, &held)?;
     let made = fs::create_dir_all(new.parent().unwrap_or(Path::new("")));
     match made.and_then(|()| fs::create_dir(&new)) {
         // Another began after it was looked for.
         Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(busy(folder)),
         made => made.map_err(Error::io("create", &new))?,
     }
-    let _held = lock(&new)?;
+    let written = lock(&new)?;
+    if written.is_none() && !(exists(&new) && is_still(&new, None)) {
+        // Another took it for what a kill left, before it was locked.
+        return Err(busy(folder));
+    }
+    drop(held);
     let done =
         fill(&new).and_then(|()| switch(folder, &new, names).map_err(Error::io("replace", folder)));
     if done.is_err() {
@@ -64,6 +69,35 @@ pub(crate) fn replace(
         let _ = fs::remove_dir_all(&new);
     }
     done
+}
+
+/// The locks of one who is about to save: on the folder and, of those beside it, on what was there.
+/// Whoever fills a folder holds the one on what it fills, also after that is renamed.
+struct Held {
+    saving: Option<File>,
+    _others: [Option<File>; 2],
+}
+
+impl Held {
+    /// # Errors
+    /// Another process saves, or did while this one looked.
+    fn take(folder: &Path) -> Result<Self> {
+        let paths = [folder.to_owned(), beside(folder, SAVING), beside(folder, REPLACED)];
+        let [whole, saving, replaced] = [lock(&paths[0])?, lock(&paths[1])?, lock(&paths[2])?];
+        // Each was looked at alone: together they say what is there only if they still do.
+        let locks = [&whole, &saving, &replaced];
+        if !paths.iter().zip(locks).all(|(path, lock)| is_still(path, lock.as_ref())) {
+            return Err(busy(folder));
+        }
+        Ok(Self { saving, _others: [whole, replaced] })
+    }
+
+    /// Whether an unfinished folder at `new` is what a kill left. One that came since is another's,
+    /// which making it once more will tell.
+    fn is_left(&self, new: &Path) -> bool {
+        // Where folders cannot be locked there is no telling.
+        exists(new) && (self.saving.is_some() || cfg!(not(unix)))
+    }
 }
 
 /// Keeps other processes from writing the folder while the result lives. None where it is not there,
@@ -75,8 +109,27 @@ fn lock(folder: &Path) -> Result<Option<File>> {
     };
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Err(busy(folder)),
+        // Before it was locked, another process finished and put another in its place.
+        _ if !is_still(folder, Some(&file)) => Err(busy(folder)),
         Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
     }
+}
+
+/// Whether the path is still that of the locked folder; of none that can be locked, if none was.
+#[cfg(unix)]
+fn is_still(path: &Path, locked: Option<&File>) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (fs::metadata(path), locked.map(File::metadata)) {
+        (Ok(there), Some(Ok(held))) => (there.dev(), there.ino()) == (held.dev(), held.ino()),
+        (Ok(_), None) => !path.is_dir() || File::open(path).is_err(),
+        (Err(_), None) => true,
+        (Err(_), Some(_)) | (Ok(_), Some(Err(_))) => false,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_still(_: &Path, _: Option<&File>) -> bool {
+    true
 }
 
 fn busy(folder: &Path) -> Error {
@@ -115,16 +168,17 @@ pub(crate) fn current(folder: &Path) -> PathBuf {
 }
 
 /// Brings what a killed save left to an end (see the table).
-fn repair(folder: &Path, names: &[&str]) -> Result<()> {
+fn repair(folder: &Path, names: &[&str], held: &Held) -> Result<()> {
     let (new, old) = (beside(folder, SAVING), beside(folder, REPLACED));
-    refuse_users(&new, &old, folder, names)?;
+    let left = held.is_left(&new);
+    refuse_users(left.then_some(&*new), &old, folder, names)?;
     let survivor = current(folder);
     let repaired = (|| {
         if survivor != folder {
             fs::rename(&survivor, folder)?;
             sync_parent(folder)?;
         }
-        if exists(&new) {
+        if left && exists(&new) {
             fs::remove_dir_all(&new)?;
         }
         retire(&old, folder, names)
@@ -184,20 +238,21 @@ fn refuse_foreign(folder: &Path, names: &[&str]) -> Result<()> {
 
 /// A user's own folder may have the name of one that a save makes: what is in it tells. One that is
 /// being written has our files only; one that was replaced has the model, or else what is left of
-/// ours and the new one in its place.
-fn refuse_users(new: &Path, old: &Path, folder: &Path, names: &[&str]) -> Result<()> {
+/// ours and the new one in its place. No `new` is one that another process is writing.
+fn refuse_users(new: Option<&Path>, old: &Path, folder: &Path, names: &[&str]) -> Result<()> {
     let known = |name: &std::ffi::OsString| names.iter().any(|known| name == known);
     let holds = |folder: &Path| -> Option<Vec<_>> {
         let entries = fs::read_dir(folder).ok()?;
         Some(entries.flatten().map(|entry| entry.file_name()).collect())
     };
-    let saving = holds(new).is_some_and(|names| names.iter().all(known));
+    let new = new.filter(|new| exists(new));
+    let saving = new.and_then(holds).is_some_and(|names| names.iter().all(known));
     let replaced = holds(old).is_some_and(|held| {
         let model = held.iter().any(|name| name == names[0]);
-        model || held.is_empty() || (exists(folder) || exists(new)) && held.iter().any(known)
+        model || held.is_empty() || (exists(folder) || new.is_some()) && held.iter().any(known)
     });
-    for (path, ours) in [(new, saving), (old, replaced)] {
-        if exists(path) && !ours {
+    for (path, ours) in [(new, saving), (Some(old), replaced)] {
+        if let Some(path) = path.filter(|path| exists(path) && !ours) {
             let problem = "is in the way of saving, and holds what no save wrote; nothing saved";
             return Err(Error::checkpoint(path, problem).with_hint("move it, or save elsewhere"));
         }
@@ -224,208 +279,4 @@ fn exists(path: &Path) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::files::read_text;
-
-    /// Makes `folder` with one file that says `content`; a checkpoint as far as this file knows.
-    fn fill(folder: &Path, content: &str) -> Result<()> {
-        fs::create_dir_all(folder).unwrap();
-        fs::write(folder.join(super::super::MODEL), content).unwrap();
-        Ok(())
-    }
-
-    fn content(folder: &Path) -> String {
-        read_text(&folder.join(super::super::MODEL), 100).unwrap()
-    }
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn every_state_a_kill_can_leave_loads_and_is_repaired_by_the_next_save() {
-        for (present, loaded) in [
-            ("best", "best"),
-            ("best saving", "best"),
-            ("saving", "nothing"),
-            ("saving replaced", "saving"),
-            ("best replaced", "best"),
-            ("replaced", "replaced"),
-            ("", "nothing"),
-        ] {
-            let parent = tempfile::tempdir().unwrap();
-            let best = parent.path().join("best");
-            for which in present.split_whitespace() {
-                let folder = if which == "best" {
-                    best.clone()
-                } else {
-                    beside(&best, &format!(".{which}"))
-                };
-                fill(&folder, which).unwrap();
-            }
-            let found = current(&best);
-            let found = if exists(&found) { content(&found) } else { "nothing".into() };
-            assert_eq!(found, loaded, "{present}");
-            assert_eq!(names(parent.path()).len(), present.split_whitespace().count());
-
-            let failed = replace(&best, &FILES, |new| {
-                fill(new, "half")?;
-                Err(Error::checkpoint(new, "no space"))
-            });
-            assert!(failed.is_err());
-            assert_eq!(exists(&best), loaded != "nothing", "{present}");
-            assert!(!exists(&best) || content(&best) == loaded, "{present}");
-            assert!(names(parent.path()).len() <= 1, "{present}: {:?}", names(parent.path()));
-
-            replace(&best, &FILES, |new| fill(new, "next")).unwrap();
-            assert_eq!(content(&best), "next", "{present}");
-            assert_eq!(names(parent.path()), ["best"], "{present}");
-        }
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn of_two_that_save_at_once_the_second_is_refused_and_the_first_is_whole() {
-        let parent = tempfile::tempdir().unwrap();
-        let best = parent.path().join("best");
-        for saved_before in [false, true] {
-            assert_eq!(exists(&best), saved_before);
-            replace(&best, &FILES, |new| {
-                let error = replace(&best, &FILES, |new| fill(new, "second")).unwrap_err();
-                assert!(error.to_string().contains("another process"), "{error}");
-                fill(new, "first")
-            })
-            .unwrap();
-            assert_eq!(content(&best), "first");
-            assert_eq!(names(parent.path()), ["best"]);
-        }
-    }
-
-    #[test]
-    fn a_users_own_files_in_a_checkpoint_survive_saves_and_removal() {
-        let parent = tempfile::tempdir().unwrap();
-        let best = parent.path().join("best");
-        replace(&best, &FILES, |new| fill(new, "1")).unwrap();
-        fs::write(best.join("notes.txt"), "mine").unwrap();
-        replace(&best, &FILES, |new| fill(new, "2")).unwrap();
-        assert_eq!(names(&best), ["model.safetensors", "notes.txt"]);
-        remove(&best).unwrap();
-        assert_eq!(names(&best), ["notes.txt"]);
-    }
-
-    #[test]
-    fn a_replaced_checkpoint_that_cannot_be_removed_is_no_failure_and_goes_with_the_next_save() {
-        let parent = tempfile::tempdir().unwrap();
-        let best = parent.path().join("best");
-        replace(&best, &FILES, |new| fill(new, "1")).unwrap();
-        let obstacle = |folder: &Path| folder.join(super::super::CONFIG);
-        fs::create_dir(obstacle(&best)).unwrap();
-        replace(&best, &FILES, |new| fill(new, "2")).unwrap();
-        assert_eq!(content(&best), "2");
-        assert_eq!(names(parent.path()), ["best", "best.replaced"]);
-        assert!(replace(&best, &FILES, |new| fill(new, "3")).is_err());
-        assert_eq!(content(&best), "2");
-        fs::remove_dir(obstacle(&beside(&best, REPLACED))).unwrap();
-        replace(&best, &FILES, |new| fill(new, "4")).unwrap();
-        assert_eq!(content(&best), "4");
-        assert_eq!(names(parent.path()), ["best"]);
-    }
-
-    #[test]
-    fn a_users_folder_with_the_name_of_a_save_is_neither_removed_nor_moved() {
-        for suffix in [SAVING, REPLACED] {
-            for saved_before in [false, true] {
-                let parent = tempfile::tempdir().unwrap();
-                let best = parent.path().join("best");
-                if saved_before {
-                    replace(&best, &FILES, |new| fill(new, "1")).unwrap();
-                }
-                let mine = beside(&best, suffix);
-                fs::create_dir(&mine).unwrap();
-                fs::write(mine.join("thesis.tex"), "mine").unwrap();
-                let error = replace(&best, &FILES, |new| fill(new, "2")).unwrap_err();
-                assert!(error.to_string().contains("holds what no save wrote"), "{error}");
-                assert_eq!(names(&mine), ["thesis.tex"]);
-                assert_eq!(exists(&best), saved_before);
-            }
-        }
-    }
-
-    #[test]
-    fn a_folder_of_other_things_is_never_replaced() {
-        let parent = tempfile::tempdir().unwrap();
-        fs::write(parent.path().join("thesis.tex"), "mine").unwrap();
-        let error = replace(parent.path(), &FILES, |new| fill(new, "1")).unwrap_err();
-        assert!(error.to_string().contains("neither empty nor a checkpoint"), "{error}");
-        assert_eq!(names(parent.path()), ["thesis.tex"]);
-    }
-
-    #[test]
-    fn a_users_file_is_never_replaced_by_a_checkpoint() {
-        let parent = tempfile::tempdir().unwrap();
-        let file = parent.path().join("book.txt");
-        fs::write(&file, "my only copy").unwrap();
-        let error = replace(&file, &FILES, |new| fill(new, "1")).unwrap_err();
-        assert!(error.to_string().contains("is a file; a model is saved as a folder"), "{error}");
-        let error = replace(&file.join("best"), &FILES, |new| fill(new, "1")).unwrap_err();
-        assert!(error.to_string().contains("book.txt"), "{error}");
-        assert_eq!(names(parent.path()), ["book.txt"]);
-        assert_eq!(read_text(&file, 100).unwrap(), "my only copy");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_users_file_behind_a_link_is_never_replaced_and_the_link_stays() {
-        let parent = tempfile::tempdir().unwrap();
-        let [file, link] = ["book.txt", "best"].map(|name| parent.path().join(name));
-        fs::write(&file, "my only copy").unwrap();
-        std::os::unix::fs::symlink("book.txt", &link).unwrap();
-        let error = replace(&link, &FILES, |new| fill(new, "1")).unwrap_err();
-        assert!(error.to_string().contains("is a file"), "{error}");
-        assert!(link.is_symlink());
-        assert_eq!(names(parent.path()), ["best", "book.txt"]);
-        assert_eq!(read_text(&file, 100).unwrap(), "my only copy");
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_socket_in_the_place_of_a_checkpoint_is_refused_without_being_opened() {
-        let parent = tempfile::tempdir().unwrap();
-        let socket = parent.path().join("best");
-        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        let error = replace(&socket, &FILES, |new| fill(new, "1")).unwrap_err();
-        assert!(error.to_string().contains("is no folder"), "{error}");
-        assert_eq!(names(parent.path()), ["best"]);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_link_that_leads_in_a_circle_is_an_error_and_stays() {
-        let parent = tempfile::tempdir().unwrap();
-        let link = parent.path().join("best");
-        std::os::unix::fs::symlink("best", &link).unwrap();
-        assert!(replace(&link, &FILES, |new| fill(new, "1")).is_err());
-        assert!(link.is_symlink());
-        assert_eq!(names(parent.path()), ["best"]);
-    }
-
-    #[cfg(unix)]
-    #[test]
-    fn a_checkpoint_behind_a_link_is_replaced_where_the_link_leads() {
-        let parent = tempfile::tempdir().unwrap();
-        let (real, link) = (parent.path().join("real"), parent.path().join("best"));
-        std::os::unix::fs::symlink("real", &link).unwrap();
-        std::os::unix::fs::symlink("best", parent.path().join("twice")).unwrap();
-        for (link, expected) in [("best", "1"), ("best", "2"), ("best/", "3"), ("twice", "4")] {
-            let link = parent.path().join(link);
-            replace(&link, &FILES, |new| fill(new, expected)).unwrap();
-            assert_eq!(content(&real), expected);
-        }
-        assert_eq!(names(parent.path()), ["best", "real", "twice"]);
-    }
-}
+mod tests;

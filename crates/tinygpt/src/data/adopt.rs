@@ -10,7 +10,7 @@ use super::token_writer::TokenWriter;
 use super::tokens::{Tokens, check_ids};
 use crate::error::{Error, Result};
 use crate::files;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{TOKENIZER_FILE, Tokenizer};
 use std::io::{Read, Seek};
 use std::path::Path;
 
@@ -45,7 +45,7 @@ impl Dataset {
                 .with_hint("val_fraction = 0 trains without validation"));
         }
         std::fs::create_dir_all(to).map_err(Error::io("create", to))?;
-        for old in ["tokenizer.json", "val.bin"] {
+        for old in [TOKENIZER_FILE, "val.bin"] {
             remove(&to.join(old))?;
         }
         let splits = if options.val_fraction > 0.0 { 2 } else { 1 };
@@ -55,14 +55,14 @@ impl Dataset {
                 progress(i as u64 * total + done, splits as u64 * total);
             })?;
         }
-        files::write_whole(&to.join("tokenizer.json"), tokenizer.to_json())?;
+        files::write_whole(&to.join(TOKENIZER_FILE), tokenizer.to_json())?;
         let options = DataOptions { vocabulary: None, ..options.clone() };
         Ok(Self { source: name, options, ..Self::open(to)? })
     }
 }
 
 fn tokenizer_of(folder: &Path, options: &DataOptions) -> Result<Tokenizer> {
-    let file = folder.join("tokenizer.json");
+    let file = folder.join(TOKENIZER_FILE);
     let own = file.is_file().then(|| Tokenizer::read(&file)).transpose()?;
     if let (Some(own), Some(models)) = (&own, &options.vocabulary)
         && own != models

@@ -4,8 +4,8 @@ use super::corpus::{Ends, Input};
 use super::dataset::DataOptions;
 use super::prepared::Prepared;
 use super::token_writer::TokenWriter;
-use crate::error::{Error, Result};
-use crate::tokenizer::{Tokenizer, no_tokens};
+use crate::error::Result;
+use crate::tokenizer::Tokenizer;
 use std::path::Path;
 
 /// What a text comes to in tokens.
@@ -68,19 +68,18 @@ impl Count {
         let mut encode = |source, piece: &[u8]| {
             if let Some(end) = ends.before(source) {
                 if !encoder.finish(&mut ids) {
-                    return Err(no_tokens(&name));
+                    return Err(encoder.refusal(&name));
                 }
                 ids.push(end);
             }
             match encoder.push_bytes(piece, &mut ids) {
                 true => take(&mut ids, piece.len()),
-                false if matches!(tokenizer, Tokenizer::Foreign(_)) => Err(no_tokens(&name)),
-                false => Err(Error::data(&name, "changed while it was being read")),
+                false => Err(encoder.refusal(&name)),
             }
         };
         corpus.read(&mut encode, &mut |done| progress(half + done, 2 * half))?;
         if !encoder.finish(&mut ids) {
-            return Err(no_tokens(&name));
+            return Err(encoder.refusal(&name));
         }
         take(&mut ids, 0)?;
         writer.map(TokenWriter::finish).transpose()?;

@@ -8,7 +8,7 @@ use super::token_writer::TokenWriter;
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
 use crate::files::{put, sibling};
-use crate::tokenizer::{Census, Tokenizer, TokenizerKind, no_tokens};
+use crate::tokenizer::{Census, TOKENIZER_FILE, Tokenizer, TokenizerKind};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Write};
@@ -122,14 +122,14 @@ impl Dataset {
         if let Some(dir) = dir {
             // A folder without tokenizer.json is not a data set: should this be interrupted, no
             // half of an old one is left to be taken for the new one.
-            for name in ["tokenizer.json", "val.bin"] {
+            for name in [TOKENIZER_FILE, "val.bin"] {
                 remove(&dir.join(name))?;
             }
         }
         let (train, train_bytes) = train.finish()?;
         let (val, val_bytes) = val.map(TokenWriter::finish).transpose()?.unzip();
         if let Some(dir) = dir {
-            let path = dir.join("tokenizer.json");
+            let path = dir.join(TOKENIZER_FILE);
             let mut file = sibling(&path)?;
             file.write_all(tokenizer.to_json().as_bytes()).map_err(Error::io("write", &path))?;
             put(file, &path)?;
@@ -150,9 +150,9 @@ impl Dataset {
                 .with_hint("prepare it from the text again, or name the text itself")
         };
         let read = |name: &str| dir.join(name);
-        let path = read("tokenizer.json");
+        let path = read(TOKENIZER_FILE);
         if !path.exists() {
-            return Err(missing("tokenizer.json"));
+            return Err(missing(TOKENIZER_FILE));
         }
         let tokenizer = Tokenizer::read(&path)?;
         let tokens = |name: &str| -> Result<Option<(Tokens, u64)>> {
@@ -234,8 +234,7 @@ impl Writers {
         tokenizer: &Tokenizer,
         progress: &mut dyn FnMut(u64),
     ) -> Result<()> {
-        let changed =
-            || Error::data(corpus.name(), "changed while it was being read").with_hint("try again");
+        let name = corpus.name();
         let borders = match self.val {
             None => Vec::new(),
             Some(_) => options.split.borders(census.total(), options.val_fraction, options.seed),
@@ -245,30 +244,28 @@ impl Writers {
         let (mut part_validates, mut ends) = (false, Ends::new(tokenizer));
         let mut write = |source, piece: &[u8]| {
             if let Some(end) = ends.before(source) {
-                self.of(part_validates).finish_part(&mut encoder, &mut ids)?;
+                self.of(part_validates).finish_part(&mut encoder, &mut ids, &name)?;
                 self.of(part_validates).push(&[end], 0)?;
             }
             cutter.cut(piece, |validates, part| {
                 if validates != part_validates {
                     // No token lies on both sides of a border.
-                    self.of(part_validates).finish_part(&mut encoder, &mut ids)?;
+                    self.of(part_validates).finish_part(&mut encoder, &mut ids, &name)?;
                     part_validates = validates;
                 }
                 ids.clear();
                 match encoder.push_bytes(part, &mut ids) {
                     true => self.of(validates).push(&ids, part.len()),
-                    false if matches!(tokenizer, Tokenizer::Foreign(_)) => {
-                        Err(no_tokens(&corpus.name()))
-                    }
-                    false => Err(changed()),
+                    false => Err(encoder.refusal(&name)),
                 }
             })
         };
         corpus.read(&mut write, progress)?;
         if cutter.at != census.total() {
-            return Err(changed());
+            // No text was refused: another came than was counted.
+            return Err(encoder.refusal(&name));
         }
-        self.of(part_validates).finish_part(&mut encoder, &mut ids)
+        self.of(part_validates).finish_part(&mut encoder, &mut ids, &name)
     }
 }
 

@@ -41,7 +41,6 @@ impl Prepared {
         };
         let corpus = Corpus::open(input, options.newline, damage, dir)?;
         let total = corpus.bytes();
-        check_length(known.as_ref(), &corpus)?;
         let mut census = Census::default();
         let mut learner = match options.tokenizer {
             TokenizerKind::Bpe(size) if known.is_none() => {
@@ -80,22 +79,6 @@ impl Prepared {
             ));
         }
         Ok(Self { corpus, census, tokenizer, notices })
-    }
-}
-
-/// Whether a tokenizer that looks at a text as a whole can look at this one.
-fn check_length(tokenizer: Option<&Tokenizer>, corpus: &Corpus) -> Result<()> {
-    let (bytes, longest) = (corpus.bytes(), tokenizer.and_then(Tokenizer::longest_text));
-    match longest.filter(|&longest| bytes > longest as u64) {
-        None => Ok(()),
-        Some(longest) => Err(Error::data(
-            corpus.name(),
-            format!(
-                "has {bytes} bytes; its tokenizer cuts no text into pieces, and takes one of at most \
-                 {longest} as a whole"
-            ),
-        )
-        .with_hint("take a shorter text, or another tokenizer: gpt2 and bpe:SIZE take any")),
     }
 }
 

@@ -6,7 +6,7 @@ use super::token_file::{HEADER, Header, append_ids};
 use super::tokens::{Store, Tokens};
 use crate::error::{Error, Result};
 use crate::files::{put, sibling};
-use crate::tokenizer::{Encoder, Tokenizer, no_tokens};
+use crate::tokenizer::{Encoder, Tokenizer};
 use std::io::{self, BufWriter, Seek, Write};
 use std::path::PathBuf;
 use tempfile::NamedTempFile;
@@ -53,11 +53,16 @@ impl TokenWriter {
         Ok(())
     }
 
-    /// Appends what the encoder held back of a text that ends here.
-    pub fn finish_part(&mut self, encoder: &mut Encoder, ids: &mut Vec<u32>) -> Result<()> {
+    /// Appends what the encoder held back of a text that ends here; `name` is what it is called.
+    pub fn finish_part(
+        &mut self,
+        encoder: &mut Encoder,
+        ids: &mut Vec<u32>,
+        name: &str,
+    ) -> Result<()> {
         ids.clear();
         if !encoder.finish(ids) {
-            return Err(no_tokens("the text"));
+            return Err(encoder.refusal(name));
         }
         self.push(ids, 0)
     }

@@ -15,6 +15,7 @@ use crate::checkpoint::tensor_file;
 use crate::config::{Activation, GptConfig};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::tokenizer::TOKENIZER_FILE as TOKENIZER;
 use crate::tokenizer::{END_OF_TEXT, Tokenizer};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -26,7 +27,6 @@ pub(super) const CONFIG: &str = "config.json";
 pub(super) const MODEL: &str = "model.safetensors";
 pub(super) const INDEX: &str = "model.safetensors.index.json";
 pub(super) const PICKLED: &str = "pytorch_model.bin";
-pub(super) const TOKENIZER: &str = "tokenizer.json";
 
 /// Bytes of the longest JSON that is read here: an index of a hundred thousand tensors.
 const LONGEST: u64 = 1 << 24;

@@ -33,6 +33,7 @@ use crate::data::DataOptions;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::model::Params;
+use crate::tokenizer::TOKENIZER_FILE;
 use crate::tokenizer::{self, Bpe, Tokenizer, TokenizerKind};
 pub use export::Export;
 pub use kept::Kept;
@@ -256,11 +257,10 @@ impl Model {
 
     /// The file that [`tokenizer_at`] reads its tokenizer from: one beside it, or the model itself.
     pub fn tokenizer_file(&self) -> PathBuf {
-        const NAME: &str = "tokenizer.json";
         match self.foreign.as_ref().map(|foreign| &foreign.tokenizer) {
             Some(TokenizerFrom::File(path)) => path.clone(),
-            None if self.path.is_file() => self.path.with_file_name(NAME),
-            None => self.path.join(NAME),
+            None if self.path.is_file() => self.path.with_file_name(TOKENIZER_FILE),
+            None => self.path.join(TOKENIZER_FILE),
             Some(_) => self.path.clone(),
         }
     }

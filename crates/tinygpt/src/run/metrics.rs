@@ -1,6 +1,7 @@
 //! `metrics.jsonl`: one JSON object a line, a training step or an evaluation, under the tags that
 //! nanoGPT logs. Beside it `metrics.csv`, the same records for spreadsheets: an evaluation's row has
-//! no `lr`, a step's no `val/loss`, and what is no number is empty.
+//! no `lr`, a step's no `val/loss`, and what is no number is empty. A step's loss, that of its own
+//! batch, stands there under `train/batch_loss`, so that `train/loss` is one curve, nanoGPT's.
 //!
 //! **After a resume the files are those of a run that was never interrupted**: lines of steps that the
 //! checkpoint does not know are dropped first.
@@ -10,6 +11,7 @@ use crate::error::{Error, Result};
 use crate::files;
 use crate::train::{Evaluation, StepReport};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
@@ -50,11 +52,12 @@ pub struct Metrics {
 }
 
 /// The columns of `metrics.csv`.
-const COLUMNS: [&str; 10] = [
+const COLUMNS: [&str; 11] = [
     "iter",
     "train/loss",
     "val/loss",
     "val/bits_per_byte",
+    "train/batch_loss",
     "lr",
     "grad_norm",
     "ms",
@@ -85,17 +88,7 @@ impl Metrics {
         Ok(Self { lines, table })
     }
 
-    /// Adds a training step.
-    pub fn step(&mut self, report: &StepReport) -> Result<()> {
-        self.write(&Record::Step(*report))
-    }
-
-    /// Adds an evaluation.
-    pub fn evaluation(&mut self, evaluation: &Evaluation) -> Result<()> {
-        self.write(&Record::Evaluation(*evaluation))
-    }
-
-    /// Adds either.
+    /// Adds a training step or an evaluation.
     pub fn write(&mut self, record: &Record) -> Result<()> {
         let written = self.lines.add(line(record).as_bytes());
         let tabled = self.table.add(row(record).as_bytes());
@@ -104,16 +97,27 @@ impl Metrics {
 }
 
 /// A record's line.
-pub(super) fn line(record: &Record) -> String {
+fn line(record: &Record) -> String {
     serde_json::to_string(record).expect("numbers and booleans") + "\n"
 }
 
-/// A record's row, its cells those of its line.
-fn row(record: &Record) -> String {
+/// What a record's line has, under the names of the columns.
+pub(super) fn numbers(record: &Record) -> Map<String, Value> {
     // From the line, whose digits are those of f32.
-    let value: serde_json::Value = serde_json::from_str(&line(record)).expect("was just written");
-    let cell = |name: &&str| match value.get(*name) {
-        None | Some(serde_json::Value::Null) => String::new(),
+    let mut line: Map<_, _> = serde_json::from_str(&line(record)).expect("was just written");
+    if let Record::Step(_) = record
+        && let Some(loss) = line.remove("train/loss")
+    {
+        line.insert("train/batch_loss".into(), loss);
+    }
+    line
+}
+
+/// A record's row.
+fn row(record: &Record) -> String {
+    let numbers = numbers(record);
+    let cell = |name: &&str| match numbers.get(*name) {
+        None | Some(Value::Null) => String::new(),
         Some(value) => value.to_string(),
     };
     COLUMNS.iter().map(cell).collect::<Vec<_>>().join(",") + "\n"
@@ -153,7 +157,7 @@ mod tests {
     use std::io::Write;
     use std::ops::Range;
 
-    fn step(iter: u64) -> StepReport {
+    fn report(iter: u64) -> StepReport {
         let (loss, tokens) = (4.17 - iter as f32 / 100.0, 768 * (iter + 1));
         let (lr, grad_norm) = (1e-3 / 3.0, 0.5);
         StepReport {
@@ -168,9 +172,14 @@ mod tests {
         }
     }
 
-    fn evaluation(iter: u64, val_loss: Option<f32>) -> Evaluation {
+    fn step(iter: u64) -> Record {
+        Record::Step(report(iter))
+    }
+
+    fn evaluation(iter: u64, val_loss: Option<f32>) -> Record {
         let (train_loss, val_bits_per_byte) = (4.1, val_loss.map(|loss| loss * 1.4));
-        Evaluation { iter, train_loss, val_loss, val_bits_per_byte, best: val_loss.is_some() }
+        let best = val_loss.is_some();
+        Record::Evaluation(Evaluation { iter, train_loss, val_loss, val_bits_per_byte, best })
     }
 
     /// What a run writes in those steps if it evaluates before every second one. One that resumes
@@ -178,9 +187,9 @@ mod tests {
     fn run(metrics: &mut Metrics, steps: Range<u64>, resumes: bool) {
         for iter in steps.clone() {
             if iter % 2 == 0 && !(resumes && iter == steps.start) {
-                metrics.evaluation(&evaluation(iter, Some(4.2))).unwrap();
+                metrics.write(&evaluation(iter, Some(4.2))).unwrap();
             }
-            metrics.step(&step(iter)).unwrap();
+            metrics.write(&step(iter)).unwrap();
         }
     }
 
@@ -189,9 +198,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let mut metrics = Metrics::create(&path).unwrap();
-        metrics.step(&step(3)).unwrap();
-        metrics.evaluation(&evaluation(4, Some(1.5))).unwrap();
-        metrics.evaluation(&evaluation(5, None)).unwrap();
+        let records = [step(3), evaluation(4, Some(1.5)), evaluation(5, None)];
+        records.iter().for_each(|record| metrics.write(record).unwrap());
         let text = fs::read_to_string(&path).unwrap();
         for key in
             ["iter", "train/loss", "lr", "grad_norm", "ms", "tokens_per_s", "elapsed_s", "tokens"]
@@ -199,14 +207,7 @@ mod tests {
             assert!(text.lines().next().unwrap().contains(&format!("\"{key}\":")), "{key}: {text}");
         }
         assert!(text.contains("\"val/loss\":1.5") && text.contains("\"val/loss\":null"), "{text}");
-        assert_eq!(
-            read(&path).unwrap(),
-            [
-                Record::Step(step(3)),
-                Record::Evaluation(evaluation(4, Some(1.5))),
-                Record::Evaluation(evaluation(5, None))
-            ]
-        );
+        assert_eq!(read(&path).unwrap(), records);
     }
 
     #[test]
@@ -232,13 +233,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
         let mut metrics = Metrics::create(&path).unwrap();
-        metrics.evaluation(&evaluation(0, Some(1.5))).unwrap();
-        metrics.step(&StepReport { grad_norm: f32::NAN, lr: 0.25, ..step(0) }).unwrap();
-        metrics.evaluation(&evaluation(1, None)).unwrap();
+        let step = Record::Step(StepReport { grad_norm: f32::NAN, lr: 0.25, ..report(0) });
+        for record in [evaluation(0, Some(1.5)), step, evaluation(1, None)] {
+            metrics.write(&record).unwrap();
+        }
         assert_eq!(
             fs::read_to_string(folder.path().join("metrics.csv")).unwrap(),
-            "iter,train/loss,val/loss,val/bits_per_byte,lr,grad_norm,ms,tokens_per_s,elapsed_s,\
-             tokens\n0,4.1,1.5,2.1,,,,,,\n0,4.17,,,0.25,,41.7,18000.0,0.1,768\n1,4.1,,,,,,,,\n"
+            "iter,train/loss,val/loss,val/bits_per_byte,train/batch_loss,lr,grad_norm,ms,\
+             tokens_per_s,elapsed_s,tokens\n0,4.1,1.5,2.1,,,,,,,\n\
+             0,,,,4.17,0.25,,41.7,18000.0,0.1,768\n1,4.1,,,,,,,,,\n"
         );
     }
 
@@ -260,8 +263,8 @@ mod tests {
     fn a_loss_that_is_not_a_number_reads_back_as_one() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("metrics.jsonl");
-        let report = StepReport { loss: f32::NAN, grad_norm: f32::INFINITY, ..step(1) };
-        Metrics::create(&path).unwrap().step(&report).unwrap();
+        let report = StepReport { loss: f32::NAN, grad_norm: f32::INFINITY, ..report(1) };
+        Metrics::create(&path).unwrap().write(&Record::Step(report)).unwrap();
         let [Record::Step(read)] = read(&path).unwrap()[..] else { panic!("one step") };
         assert!(read.loss.is_nan() && read.grad_norm.is_nan());
     }

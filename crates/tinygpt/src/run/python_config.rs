@@ -17,6 +17,7 @@ use super::keys;
 use super::read::{ConfigFile, Setting, fitted, key_called};
 use crate::data::Dataset;
 use crate::error::{Error, Result};
+use crate::tokenizer::TOKENIZER_FILE;
 use expression::{Sum, Word, Words};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -189,9 +190,7 @@ fn find_data(file: &mut ConfigFile, name: &str, here: &Path) -> Result<()> {
     // Without a meta.pkl nanoGPT takes tokens for GPT-2's.
     let tokenizer = match () {
         () if prepared && has("meta.pkl") => "char".into(),
-        () if prepared && has("tokenizer.json") => {
-            folder.join("tokenizer.json").display().to_string()
-        }
+        () if prepared && has(TOKENIZER_FILE) => folder.join(TOKENIZER_FILE).display().to_string(),
         () if !prepared && name.ends_with("_char") => "char".into(),
         () => "gpt2".to_owned(),
     };

@@ -1,5 +1,6 @@
 //! The metrics for TensorBoard: `events.out.tfevents.SECONDS.tinygpt`, a file for each stretch of a
-//! run between resumes, every number of `metrics.jsonl` under its name there, and `mfu`.
+//! run between resumes, every number of `metrics.csv` under its name there, and `mfu`. `iter`, which
+//! is the step itself, comes with evaluations only: no tag has two values for a step.
 //!
 //! ```text
 //!   file       = record*, the first an Event with file_version = "brain.Event:2"
@@ -9,8 +10,9 @@
 //!   SessionLog = 1: status, START being 1
 //! ```
 //!
-//! Bytes are protobuf's, little-endian. **A resumed run's file begins with START at its step**, which
-//! makes TensorBoard forget the steps from there on that an earlier file has: they are taken again.
+//! Bytes are protobuf's, little-endian. **A resumed run's file begins with START at step 0**, which
+//! makes TensorBoard forget what an earlier file has, **and has all that came before**: steps after the
+//! checkpoint are taken again, and those of a stretch without `--tensorboard` are in no earlier file.
 
 use super::folder::{event_file, event_files};
 use super::log::Log;
@@ -18,7 +20,6 @@ use super::metrics::{self, Record};
 use crate::config::GptConfig;
 use crate::error::Result;
 use crc::{CRC_32_ISCSI, Crc};
-use serde_json::Value;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -35,8 +36,8 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// Begins a file in `folder`, of a run that goes on from `step`, or of a new one. The `records`
-    /// that the run has already are written if they belong to no earlier file.
+    /// Begins a file in `folder`, of a run that goes on from `step`, or of a new one, with the
+    /// `records` that the run has already, at the moments that their times of training say.
     pub fn begin(
         folder: &Path,
         step: Option<u64>,
@@ -48,31 +49,38 @@ impl Scalars {
         let seconds = (now() as u64).max(earlier.map_or(0, |seconds| seconds + 1));
         let log = Log::open(&event_file(folder, seconds))?;
         let mut scalars = Self { log, flops_per_token: flops_per_token(config, num_params) };
-        scalars.log.add(&record(&event(0, &bytes(3, b"brain.Event:2"))))?;
-        if let Some(step) = step {
-            scalars.log.add(&record(&event(step, &bytes(7, &[0x08, 1]))))?;
+        let elapsed = |of: &Record| match of {
+            Record::Step(step) => Some(step.elapsed_s),
+            Record::Evaluation(_) => None,
+        };
+        let started = now() - records.iter().rev().find_map(elapsed).unwrap_or(0.0);
+        let mut file = record(&event(started, 0, &bytes(3, b"brain.Event:2")));
+        if step.is_some() {
+            file.extend(record(&event(started, 0, &bytes(7, &[0x08, 1]))));
         }
-        // START forgets the evaluation at its step too, which is not made again.
-        let from = if earlier.is_some() { step.unwrap_or(0) } else { 0 };
-        for record in records.iter().filter(|record| record.iter() >= from) {
-            scalars.add(record)?;
+        let mut time = started;
+        for of in records {
+            time = elapsed(of).map_or(time, |elapsed| started + elapsed);
+            file.extend(scalars.record(time, of));
         }
+        scalars.log.add(&file)?;
         Ok(scalars)
     }
 
     /// Adds a step or an evaluation: one event with a value for each number.
     pub fn add(&mut self, of: &Record) -> Result<()> {
-        let line: Value = serde_json::from_str(&metrics::line(of)).expect("was just written");
-        let numbers = line.as_object().into_iter().flatten();
-        let mut summary: Vec<u8> = numbers
-            .filter_map(|(tag, value)| Some(scalar(tag, value.as_f64()?)))
-            .flatten()
-            .collect();
+        self.log.add(&self.record(now(), of))
+    }
+
+    fn record(&self, time: f64, of: &Record) -> Vec<u8> {
+        let mut numbers = metrics::numbers(of);
         if let Record::Step(step) = of {
             let mfu = 100.0 * self.flops_per_token * step.tokens_per_s / A100;
-            summary.extend(scalar("mfu", mfu));
+            numbers.insert("mfu".into(), mfu.into());
+            numbers.remove("iter");
         }
-        self.log.add(&record(&event(of.iter(), &bytes(5, &summary))))
+        let values = numbers.iter().filter_map(|(tag, value)| Some(scalar(tag, value.as_f64()?)));
+        record(&event(time, of.iter(), &bytes(5, &values.flatten().collect::<Vec<_>>())))
     }
 }
 
@@ -88,10 +96,10 @@ fn flops_per_token(config: &GptConfig, num_params: usize) -> f64 {
     products + 12.0 * n_layer as f64 * n_embd as f64 * block_size as f64
 }
 
-/// An event at this moment; `what` is the field that says what happened.
-fn event(step: u64, what: &[u8]) -> Vec<u8> {
+/// An event at that moment; `what` is the field that says what happened.
+fn event(time: f64, step: u64, what: &[u8]) -> Vec<u8> {
     let mut event = vec![0x09];
-    event.extend(now().to_le_bytes());
+    event.extend(time.to_le_bytes());
     event.push(0x10);
     event.extend(varint(step));
     event.extend(what);
@@ -223,20 +231,19 @@ mod tests {
             events[2],
             summary(&[
                 ("elapsed_s", 0.5),
-                ("iter", 0.0),
                 ("lr", 0.25),
+                ("mfu", mfu),
                 ("ms", 2.0),
                 ("tokens", 64.0),
                 ("tokens_per_s", 312e9),
-                ("train/loss", 2.5),
-                ("mfu", mfu),
+                ("train/batch_loss", 2.5),
             ])
         );
         assert_eq!(events.len(), 3);
     }
 
     #[test]
-    fn a_stretch_begins_where_the_checkpoint_was_in_a_file_that_sorts_after_the_others() {
+    fn a_resumed_run_has_all_that_came_before_in_a_file_that_sorts_after_the_others() {
         let folder = tempfile::tempdir().unwrap();
         let ahead = (now() as u64) + 9;
         let theirs = format!("events.out.tfevents.{ahead}.host.1.0");
@@ -247,12 +254,27 @@ mod tests {
         let paths = files_in(folder.path());
         assert!(paths.len() == 2 && paths[0] == earlier, "{paths:?}");
         let events = events(&paths[1]);
-        assert_eq!(events[1], (2, vec![0x3a, 2, 0x08, 1]), "START");
-        assert!(events.len() == 3 && events[2].0 == 2, "the evaluation that is not made again");
-        std::fs::remove_file(&paths[0]).unwrap();
-        std::fs::remove_file(&paths[1]).unwrap();
-        begin(folder.path(), Some(2), &[step(1), evaluation(2)]);
-        let first = &files_in(folder.path())[0];
-        assert_eq!(self::events(first).len(), 4, "all that came before, where no file has it");
+        assert_eq!(events[1], (0, vec![0x3a, 2, 0x08, 1]), "START");
+        assert_eq!(events.iter().map(|(step, _)| *step).collect::<Vec<_>>(), [0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn what_came_before_has_the_moments_that_its_times_of_training_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |iter, elapsed_s| match step(iter) {
+            Record::Step(report) => Record::Step(StepReport { elapsed_s, ..report }),
+            other => other,
+        };
+        begin(folder.path(), Some(2), &[evaluation(0), at(0, 100.0), evaluation(1), at(1, 900.0)]);
+        let file = std::fs::read(&files_in(folder.path())[0]).unwrap();
+        let (mut rest, mut times) = (&file[..], Vec::new());
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+            times.push(f64::from_le_bytes(rest[13..21].try_into().unwrap()));
+            rest = &rest[16 + length..];
+        }
+        let since: Vec<f64> = times[2..].iter().map(|time| (time - times[0]).round()).collect();
+        assert_eq!(since, [0.0, 100.0, 100.0, 900.0]);
+        assert!((now() - times[5]).abs() < 60.0, "the last was just now");
     }
 }

@@ -2,7 +2,9 @@
 
 use super::Tokenizer;
 use super::bpe::Seen;
+use super::foreign::Refusal;
 use super::pieces::boundary;
+use crate::error::Error;
 
 /// Bytes of a long text that are encoded at a time.
 const PART: usize = 1 << 20;
@@ -16,15 +18,16 @@ pub struct Encoder<'a> {
     /// The end of the text so far, whose tokens depend on what comes.
     held: String,
     seen: Seen,
+    refused: Option<Refusal>,
 }
 
 impl<'a> Encoder<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer, special: bool) -> Self {
-        Self { tokenizer, special, held: String::new(), seen: Seen::default() }
+        Self { tokenizer, special, held: String::new(), seen: Seen::default(), refused: None }
     }
 
     /// The ids of a whole text, and whether every character had one.
-    pub(super) fn all(mut self, text: &str) -> (Vec<u32>, bool) {
+    pub(super) fn all(&mut self, text: &str) -> (Vec<u32>, bool) {
         let (mut ids, mut all) = (Vec::new(), true);
         let mut rest = text;
         while !rest.is_empty() {
@@ -37,7 +40,8 @@ impl<'a> Encoder<'a> {
     }
 
     /// Takes the next part of the text and appends the ids that are now certain; `false` if
-    /// something without an id was skipped.
+    /// something without an id was skipped, and for a tokenizer of the library's also if it cannot
+    /// cut the text.
     pub fn push(&mut self, text: &str, ids: &mut Vec<u32>) -> bool {
         match self.tokenizer {
             Tokenizer::Char(chars) => {
@@ -62,8 +66,9 @@ impl<'a> Encoder<'a> {
             Tokenizer::Foreign(foreign) => {
                 self.held += text;
                 let done = foreign.encode(&self.held, false, self.special, ids);
+                self.refused = self.refused.or(done.err());
                 self.held.drain(..done.unwrap_or(self.held.len()));
-                done.is_some()
+                done.is_ok()
             }
         }
     }
@@ -90,7 +95,22 @@ impl<'a> Encoder<'a> {
                 bpe.encode(&held, true, self.special, &mut self.seen, ids);
                 true
             }
-            Tokenizer::Foreign(foreign) => foreign.encode(&held, true, self.special, ids).is_some(),
+            Tokenizer::Foreign(foreign) => {
+                let done = foreign.encode(&held, true, self.special, ids);
+                self.refused = self.refused.or(done.err());
+                done.is_ok()
+            }
+        }
+    }
+
+    /// What the first `false` meant, of a text called `source_name` whose characters were known
+    /// before.
+    pub(crate) fn refusal(&self, source_name: &str) -> Error {
+        match self.refused {
+            Some(refusal) => refusal.error(source_name),
+            None => {
+                Error::data(source_name, "changed while it was being read").with_hint("try again")
+            }
         }
     }
 }

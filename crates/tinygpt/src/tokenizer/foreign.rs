@@ -4,9 +4,9 @@
 //! **A text that comes in parts has the ids of the whole.** The library looks at a text as a whole,
 //! and may look over the end of a line: so a long one is cut into blocks only where what the library
 //! makes of a text before it asks its model, normalized pieces, is the same with and without the cut
-//! ([`Foreign::is_safe`]). A tokenizer that makes no pieces (Llama 2's, Gemma's) has no such place:
-//! its texts are encoded whole, and those longer than [`LONGEST`] are refused before they are read.
-//! Where no place shows for as long a stretch, as in a file without blanks, it is cut at its end.
+//! ([`Foreign::is_safe`]). A stretch of more than [`LONGEST`] bytes without such a place is refused: in
+//! a file without blanks, or any text of that length for a tokenizer that makes no pieces (Llama 2's,
+//! Gemma's).
 //!
 //! Such a tokenizer may lose what it has no token for, and join words with other blanks than there
 //! were: that is its own affair.
@@ -19,8 +19,9 @@ use tokenizers::{Normalizer, OffsetReferential, OffsetType, PreTokenizedString, 
 
 /// Bytes of a block at least; tests have many.
 const BLOCK: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
-/// Bytes of the longest that is encoded as a whole: the library takes a hundred times the memory.
-const LONGEST: usize = 16 * BLOCK;
+/// Bytes of the longest stretch that is encoded as a whole, 4 MiB: the library takes some 230 times
+/// the memory for words of a few letters.
+const LONGEST: usize = 4 * BLOCK;
 /// Bytes on each side of a cut that are looked at.
 const AROUND: usize = 64;
 
@@ -31,6 +32,40 @@ enum Place {
     AfterLine,
     /// Before a blank that stands alone between letters.
     BeforeBlank,
+}
+
+/// Why there are no tokens for a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Refusal {
+    /// The library has none for something in it, and none for what is unknown.
+    NoToken,
+    /// [`LONGEST`] bytes of it cannot be cut.
+    NoPlace,
+}
+
+impl Refusal {
+    pub fn error(self, source_name: &str) -> Error {
+        match self {
+            Refusal::NoToken => {
+                Error::data(source_name, "has something that the tokenizer has no token for")
+                    .with_hint(
+                        "its tokenizer.json names no token for what is unknown: take another \
+                         tokenizer",
+                    )
+            }
+            Refusal::NoPlace => Error::data(
+                source_name,
+                format!(
+                    "has over {LONGEST} bytes without a place where its tokenizer can cut it; \
+                     expected at most so many, which are encoded as a whole"
+                ),
+            )
+            .with_hint(
+                "take a shorter text, one with blanks and lines if the tokenizer knows words, or \
+                 another tokenizer: gpt2, byte and bpe:SIZE take any",
+            ),
+        }
+    }
 }
 
 /// A tokenizer of the library's.
@@ -53,7 +88,7 @@ impl Foreign {
     /// # Errors
     /// What the library cannot read, in its words.
     pub(super) fn read(json: &str) -> Result<Self> {
-        let wrong = |problem: String| Error::data("tokenizer.json", problem);
+        let wrong = |problem: String| Error::data(super::TOKENIZER_FILE, problem);
         let mut full: tokenizers::Tokenizer =
             json.parse().map_err(|error| wrong(format!("is none that can be read: {error}")))?;
         full.with_truncation(None).map_err(|error| wrong(format!("has {error}")))?;
@@ -113,11 +148,6 @@ impl Foreign {
         Some(pieces.into_iter().map(|(piece, ..)| piece.to_owned()).collect())
     }
 
-    /// Bytes of the longest text that it can be asked for, if it makes no pieces.
-    pub(super) fn longest_text(&self) -> Option<usize> {
-        self.places.is_empty().then_some(LONGEST)
-    }
-
     /// The file it was read from.
     pub(super) fn json(&self) -> &str {
         &self.json
@@ -137,24 +167,26 @@ impl Foreign {
     }
 
     /// Appends the ids of the blocks that are whole, of all of `text` if it ends there, and returns
-    /// how many bytes they were; none if the library has no token for something in it.
+    /// how many bytes they were.
     pub(super) fn encode(
         &self,
         text: &str,
         end: bool,
         special: bool,
         ids: &mut Vec<u32>,
-    ) -> Option<usize> {
+    ) -> std::result::Result<usize, Refusal> {
         let library = if special { &self.full } else { &self.plain };
         let mut at = 0;
         loop {
             let rest = &text[at..];
             let block = match self.block_of(rest) {
                 Some(block) => block,
+                None if rest.len() >= LONGEST + AROUND => return Err(Refusal::NoPlace),
                 None if end && !rest.is_empty() => rest.len(),
-                None => return Some(at),
+                None => return Ok(at),
             };
-            ids.extend(library.encode_fast(&rest[..block], false).ok()?.get_ids());
+            let encoded = library.encode_fast(&rest[..block], false);
+            ids.extend(encoded.map_err(|_| Refusal::NoToken)?.get_ids());
             at += block;
         }
     }
@@ -166,8 +198,10 @@ impl Foreign {
             Some(place) => self.places.contains(&place) && self.is_safe(text, at),
             None => false,
         };
-        let stretch = || (text.len() >= LONGEST + AROUND).then(|| boundary(text, LONGEST));
-        (BLOCK..end).find(is_place).or_else(stretch)
+        let first = (BLOCK..end).find(is_place);
+        // A short block rather than none.
+        let is_long = || text.len() >= LONGEST + AROUND;
+        first.or_else(|| is_long().then(|| (1..BLOCK).rev().find(is_place))?)
     }
 }
 

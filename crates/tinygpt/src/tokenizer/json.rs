@@ -101,7 +101,7 @@ fn byte_level(use_regex: bool) -> Value {
 
 pub(super) fn read(text: &str) -> Result<Tokenizer> {
     let whole: Value = serde_json::from_str(text)
-        .map_err(|error| Error::data("tokenizer.json", format!("is not JSON: {error}")))?;
+        .map_err(|error| Error::data(super::TOKENIZER_FILE, format!("is not JSON: {error}")))?;
     own(&whole).or_else(|ours| match Foreign::read(text) {
         Ok(foreign) => Ok(Tokenizer::Foreign(Arc::new(foreign))),
         // Who wrote one of our layouts wrongly wants to know what is wrong with it.
@@ -264,7 +264,7 @@ fn name(value: &Value) -> String {
 }
 
 fn other(found: String) -> Error {
-    Error::data("tokenizer.json", format!("has {found}; {EXPECTED}"))
+    Error::data(super::TOKENIZER_FILE, format!("has {found}; {EXPECTED}"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a user asks for when they ask for tokens.
 
-use super::{Bpe, LONGEST_FILE, Tokenizer};
+use super::{Bpe, LONGEST_FILE, TOKENIZER_FILE, Tokenizer};
 use crate::error::{Error, Result};
 use crate::files;
 use serde::{Deserialize, Serialize};
@@ -54,13 +54,12 @@ impl Tokenizer {
     /// # Errors
     /// A file that is missing, or that is no tokenizer.
     pub fn read(path: &Path) -> Result<Self> {
-        let mut places = ["tokenizer.json", "best/tokenizer.json", "last/tokenizer.json"]
-            .into_iter()
-            .map(|name| path.join(name));
+        let mut places =
+            ["", "best", "last"].map(|at| path.join(at).join(TOKENIZER_FILE)).into_iter();
         let inside = match path.is_dir() {
-            true => places
-                .find(|file| file.is_file())
-                .ok_or_else(|| Error::data(path.display().to_string(), "has no tokenizer.json"))?,
+            true => places.find(|file| file.is_file()).ok_or_else(|| {
+                Error::data(path.display().to_string(), format!("has no {TOKENIZER_FILE}"))
+            })?,
             false => path.into(),
         };
         let path = inside.as_path();

@@ -35,6 +35,9 @@ mod tests;
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
+/// How a tokenizer's file is called, ours and everybody's.
+pub(crate) const TOKENIZER_FILE: &str = "tokenizer.json";
+
 /// Bytes of the longest `tokenizer.json` that is read: twice what all of Unicode takes.
 pub(crate) const LONGEST_FILE: u64 = 1 << 26;
 
@@ -113,14 +116,6 @@ impl Tokenizer {
         self.special().iter().find(|(name, _)| name == END_OF_TEXT).map(|&(_, id)| id)
     }
 
-    /// Bytes of the longest text that is encoded exactly, where that must be done as a whole.
-    pub fn longest_text(&self) -> Option<usize> {
-        match self {
-            Tokenizer::Foreign(foreign) => foreign.longest_text(),
-            _ => None,
-        }
-    }
-
     /// The names and ids of the tokens that stand for no text of their own, as
     /// [`END_OF_TEXT`] does.
     pub fn special(&self) -> &[(String, u32)] {
@@ -135,7 +130,8 @@ impl Tokenizer {
     /// Names of special tokens are ordinary text.
     ///
     /// # Errors
-    /// Characters without an id: all of them by name, the first few with line and column.
+    /// Characters without an id: all of them by name, the first few with line and column. What a
+    /// tokenizer of the library's cannot take.
     pub fn encode(&self, text: &str, source_name: &str) -> Result<Vec<u32>> {
         self.all_or_none(text, source_name, self.encoder(false))
     }
@@ -150,17 +146,20 @@ impl Tokenizer {
     }
 
     fn all_or_none(&self, text: &str, source_name: &str, encoder: Encoder) -> Result<Vec<u32>> {
+        let mut encoder = encoder;
         let (ids, all) = encoder.all(text);
         if all {
             return Ok(ids);
         }
         let mut census = Census::default();
         census.push(0, text);
-        Err(self.unknown(&census, &[source_name]).unwrap_or_else(|| no_tokens(source_name)))
+        let unknown = self.unknown(&census, &[source_name]);
+        Err(unknown.unwrap_or_else(|| encoder.refusal(source_name)))
     }
 
     /// The tokens of those characters of `text` that have one, special ones as in
-    /// [`encode_with_special`](Self::encode_with_special).
+    /// [`encode_with_special`](Self::encode_with_special); of a tokenizer of the library's those of
+    /// the blocks that it takes.
     pub fn encode_known(&self, text: &str) -> Vec<u32> {
         self.encoder(true).all(text).0
     }
@@ -284,10 +283,4 @@ impl Tokenizer {
         }
         hash
     }
-}
-
-/// The error for a text that a tokenizer of the library's has no tokens for.
-pub(crate) fn no_tokens(source_name: &str) -> Error {
-    Error::data(source_name, "has something that the tokenizer has no token for")
-        .with_hint("its tokenizer.json names no token for what is unknown: take another tokenizer")
 }

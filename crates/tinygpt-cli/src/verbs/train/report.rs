@@ -3,6 +3,7 @@
 use crate::anatomy::millions;
 use crate::out;
 use indicatif::{DecimalBytes, HumanDuration};
+use std::path::Path;
 use std::time::Duration;
 use tinygpt::checkpoint::Progress;
 use tinygpt::files::quoted;
@@ -170,6 +171,13 @@ const FILES: [&str; 8] = [
     "samples.txt",
 ];
 
+/// Whether there is something for TensorBoard, of this training or an earlier one.
+fn has_events(folder: &Path) -> bool {
+    let ours = |name: &str| name.starts_with("events.out.tfevents.") && name.ends_with(".tinygpt");
+    let mut entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_str().is_some_and(ours))
+}
+
 /// How fast the steps since `before` were, if there were any.
 fn speed(before: &Progress, now: &Progress) -> String {
     let tokens = now.tokens.saturating_sub(before.tokens) as f64;
@@ -207,7 +215,10 @@ pub fn closing(begun: &mut Begun, before: &Progress, ending: Ending, sample: &st
         text += &line("best", &format!("val loss {loss:.4} ({on}) = {per}"));
     }
     let files = FILES.iter().filter(|file| begun.run.folder().join(file).exists());
-    let files: Vec<_> = files.copied().collect();
+    let mut files: Vec<_> = files.copied().collect();
+    if has_events(begun.run.folder()) {
+        files.push("events.out.tfevents.*");
+    }
     text += &line("kept in", &format!("{shown}: {}", files.join(" ")));
     if begun.settings.run.tensorboard {
         text += &line("tensorboard", &format!("tensorboard --logdir {folder}"));

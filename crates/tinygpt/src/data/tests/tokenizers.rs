@@ -99,6 +99,30 @@ fn a_tokenizer_file_that_is_not_there_or_no_tokenizer_is_named() {
 }
 
 #[test]
+fn a_text_that_its_tokenizer_can_only_take_as_a_whole_is_refused_where_it_is_long() {
+    let json = r#"{"version": "1.0", "added_tokens": [], "normalizer": null, "pre_tokenizer": null,
+        "post_processor": null, "decoder": null, "model": {"type": "Unigram", "unk_id": 0,
+        "vocab": [["<unk>", 0.0], ["the ", -1.0], ["the", -2.0]]}}"#;
+    let vocabulary = Some(Tokenizer::from_json(json).unwrap());
+    let options = DataOptions { vocabulary, ..everything_trains() };
+    let short = build_text("the ".repeat(4096), &options).unwrap();
+    assert!(ids(&short.train) == [1; 4096], "other ids");
+    let text = "the ".repeat(4096 + 64);
+    let folder = Folder::new(&[("text.txt", text.as_bytes())]);
+    let (input, dir) = (folder.input(&["text.txt"]), folder.path().join("data"));
+    let count = Count::of(&input, &options, Some(&dir), &mut |_, _| ()).unwrap_err();
+    for error in [build(&input, &options).unwrap_err(), count] {
+        let said = error.to_string();
+        assert_has(&said, &["text.txt has over 16384 bytes without a place", "expected at most"]);
+        assert_has(error.hint().unwrap(), &["take a shorter text", "another tokenizer: gpt2"]);
+    }
+    assert!(!dir.exists(), "no half of a file is left");
+    // A part of a split is a text of its own.
+    let split = DataOptions { val_fraction: 0.5, ..options };
+    assert!(build(&input, &split).is_ok());
+}
+
+#[test]
 fn a_count_is_that_of_the_tokens_and_its_file_opens() {
     let folder = Folder::new(&[("a.txt", "né the the".as_bytes())]);
     let path = folder.path().join("a.tokens");

@@ -10,6 +10,7 @@ use super::{META, meta};
 use crate::data::{DataOptions, Dataset, Input, Tokens};
 use crate::error::{Error, Result};
 use crate::files;
+use crate::tokenizer::TOKENIZER_FILE as TOKENIZER;
 use crate::tokenizer::{Tokenizer, TokenizerKind};
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
@@ -17,7 +18,6 @@ use std::path::{Path, PathBuf};
 
 const TRAIN: &str = "train.bin";
 const VAL: &str = "val.bin";
-const TOKENIZER: &str = "tokenizer.json";
 /// All that the folder holds, in the order in which it is put there: what makes it one of tokens is
 /// last.
 const FILES: [&str; 4] = [META, TOKENIZER, VAL, TRAIN];

@@ -28,11 +28,11 @@ pub(super) use write::{write, write_folder};
 
 use crate::model::Tensors;
 use crate::model::tensors::Spec;
+use crate::tokenizer::TOKENIZER_FILE as TOKENIZER;
 
 pub(super) const CHECKPOINT: &str = "ckpt.pt";
 const META: &str = "meta.pkl";
 /// nanoGPT does not look at it; the tokens of a model whose `meta.pkl` could not say them.
-const TOKENIZER: &str = "tokenizer.json";
 /// All that an export's folder holds, nanoGPT's `out_dir`.
 pub(super) const FILES: [&str; 3] = [CHECKPOINT, META, TOKENIZER];
 /// What nanoGPT calls the best loss where there is none yet.

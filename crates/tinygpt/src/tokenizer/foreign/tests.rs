@@ -127,7 +127,6 @@ fn texts_may_be_cut_where_the_tokenizers_own_pieces_say_so() {
     ] {
         let Tokenizer::Foreign(foreign) = read(&json) else { panic!("of the library's kinds") };
         assert_eq!(foreign.places, expected);
-        assert_eq!(foreign.longest_text().is_some(), expected.is_empty());
     }
     let mut named = word_pieces();
     named["added_tokens"][0]["content"] = "the cat".into();
@@ -136,12 +135,32 @@ fn texts_may_be_cut_where_the_tokenizers_own_pieces_say_so() {
 }
 
 #[test]
-fn a_long_stretch_without_a_place_is_cut_at_the_same_byte_however_it_comes() {
-    let tokenizer = read(&word_pieces());
-    let text = "the cats the cat\n".repeat(3 * BLOCK / 17) + &"the.".repeat(LONGEST);
-    let ids = streamed(&tokenizer, &text, 777);
-    assert!(ids == tokenizer.encode(&text, "x").unwrap(), "other ids");
-    assert!(ids == streamed(&tokenizer, &text, LONGEST + 1), "other ids");
+fn a_long_stretch_without_a_place_to_cut_is_refused_with_the_ways_out_and_a_shorter_one_is_whole() {
+    let lines = "the cats the cat\n".repeat(3 * BLOCK / 17);
+    let all = |bytes: usize| "the.".repeat(bytes / 4);
+    for (json, fits, long) in [
+        (word_pieces(), lines.clone() + &all(LONGEST), lines.clone() + &all(2 * LONGEST)),
+        (no_cut(), "the ".repeat(LONGEST / 4), "the ".repeat(LONGEST / 4 + AROUND)),
+    ] {
+        let tokenizer = read(&json);
+        assert!(tokenizer.encode(&fits, "x").unwrap() == whole(&tokenizer, &fits), "other ids");
+        for error in [
+            tokenizer.encode(&long, "my.txt").unwrap_err(),
+            tokenizer.encode_with_special(&long, "my.txt").unwrap_err(),
+        ] {
+            assert_eq!(
+                error.to_string(),
+                "my.txt has over 16384 bytes without a place where its tokenizer can cut it; \
+                 expected at most so many, which are encoded as a whole"
+            );
+            assert!(error.hint().unwrap().contains("gpt2, byte and bpe:SIZE take any"));
+        }
+        for part in [777, LONGEST + 1] {
+            let (mut encoder, mut ids) = (tokenizer.encoder(false), Vec::new());
+            let took = |part| encoder.push(std::str::from_utf8(part).unwrap(), &mut ids);
+            assert!(!long.as_bytes().chunks(part).all(took), "told before the text ends");
+        }
+    }
 }
 
 proptest! {
@@ -159,7 +178,9 @@ proptest! {
         let text = words.concat().repeat(times);
         for json in [word_pieces(), unigrams(), other_cut(), no_cut()] {
             let tokenizer = read(&json);
-            if tokenizer.longest_text().is_some_and(|longest| text.len() > longest) {
+            // It has no place to be cut.
+            let text = if json == no_cut() { words.concat() } else { text.clone() };
+            if json == no_cut() && text.len() > LONGEST {
                 continue;
             }
             let expected = whole(&tokenizer, &text);
