@@ -40,13 +40,15 @@ const DATA: &str = "data";
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
 
 /// A run's folder. It exists; what it holds so far is for the caller to see.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Run {
     folder: PathBuf,
+    /// What keeps other processes from training it.
+    lock: Option<File>,
 }
 
 impl Run {
-    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken.
+    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken, [locked](Self::lock).
     ///
     /// # Errors
     /// [`Error::Config`] if `name` is no name of a folder; [`Error::Io`].
@@ -64,13 +66,18 @@ impl Run {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.map_err(Error::io("create", &folder))?,
             }
-            files::write_whole(&folder.join(METRICS), "")?;
-            return Ok(Self { folder });
+            let mut run = Self { folder, lock: None };
+            // Between the two lines another may have made its run in this folder.
+            if run.lock().is_err() || is_run(&run.folder) {
+                continue;
+            }
+            files::write_whole(&run.metrics(), "")?;
+            return Ok(run);
         }
         unreachable!("there is always another number")
     }
 
-    /// Makes the run `folder`, wherever that is.
+    /// Makes the run `folder`, wherever that is, [locked](Self::lock).
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if there is a run already (`overwrite` removes its files instead), or
@@ -78,9 +85,9 @@ impl Run {
     pub fn create_at(folder: &Path, overwrite: bool) -> Result<Self> {
         Self::check_place(folder, overwrite)?;
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let run = Self { folder: folder.to_owned() };
+        let mut run = Self { folder: folder.to_owned(), lock: None };
         // Asked again under the lock: of several that start together one makes the run.
-        let _held = run.lock()?;
+        run.lock()?;
         Self::check_place(folder, overwrite)?;
         if is_run(folder) {
             run.remove_files()?;
@@ -118,7 +125,7 @@ impl Run {
         };
         match (is_run(folder), overwrite) {
             (true, false) => {
-                let begun = Self { folder: folder.to_owned() }.newest().is_ok();
+                let begun = Self { folder: folder.to_owned(), lock: None }.newest().is_ok();
                 Err(Error::checkpoint(folder, "there is a run already").with_hint(match begun {
                     true => {
                         "--resume goes on with it, --overwrite replaces it, another --out-dir \
@@ -145,24 +152,31 @@ impl Run {
 
     /// The run in `folder`, if there is one.
     pub(super) fn at(folder: PathBuf) -> Option<Self> {
-        is_run(&folder).then_some(Self { folder })
+        is_run(&folder).then_some(Self { folder, lock: None })
     }
 
-    /// Keeps other processes from training this run while the result lives.
+    /// Keeps others from training this run, or making another of its folder, while `self` lives:
+    /// what is read of it from now on stays as it is. One that is locked stays so.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if one does already.
-    pub fn lock(&self) -> Result<Option<File>> {
+    /// [`Error::Checkpoint`] if another process trains it, or somebody else in this one.
+    pub fn lock(&mut self) -> Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
         // The folder itself: a file of its own would stay behind, and the others are replaced as
         // wholes. Where a folder cannot be opened there is no lock.
-        let Ok(file) = File::open(&self.folder) else { return Ok(None) };
+        let Ok(file) = File::open(&self.folder) else { return Ok(()) };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 Err(Error::checkpoint(&self.folder, "another process is training this run")
                     .with_hint("wait for it to end, or start a new run in another folder"))
             }
             // A file system that knows no locks is no reason not to train.
-            Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
+            Err(TryLockError::Error(_)) | Ok(()) => {
+                self.lock = Some(file);
+                Ok(())
+            }
         }
     }
 

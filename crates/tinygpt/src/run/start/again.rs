@@ -23,7 +23,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A path that is no run, or one without a checkpoint that can be resumed; a changed setting that
-/// says what the model and its text are.
+/// says what the model and its text are; a run that another process is training.
 pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun> {
     if !changed.text.is_empty() || changed.dataset.is_some() {
         return Err(Error::usage("a resumed run keeps its text").with_hint(
@@ -37,7 +37,9 @@ pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun>
         return Err(Error::usage(format!("{} is a checkpoint, not a run", path.display()))
             .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
     }
-    let run = Run::open(Path::new(RUNS), typed)?;
+    let mut run = Run::open(Path::new(RUNS), typed)?;
+    // Before any of it is read, which another process may be about to replace.
+    run.lock()?;
     let newest = run.newest()?;
     let best = run.best();
     // Said now, because saving would refuse to replace it.
