@@ -1,6 +1,6 @@
 //! Several processes and one run: one of them trains it, and the others change nothing of it.
 
-use crate::place::{Place, Said, tiny, wait_until};
+use crate::place::{Place, Said, signal, tiny, wait_until};
 use std::io::{PipeReader, PipeWriter, Write, pipe};
 use std::process::Child;
 use std::time::Duration;
@@ -79,4 +79,18 @@ fn a_run_is_not_replaced_between_its_making_and_its_first_step() {
     }
     end(child);
     place.train("--out-dir out --overwrite").succeeded();
+}
+
+#[test]
+fn a_signal_while_a_new_run_waits_to_be_read_saves_it() {
+    let place = Place::new();
+    let (reader, child) = held_up(&place, &tiny("--out-dir out"));
+    wait_until("its folder is made", || place.at("out/config.toml").exists());
+    signal(&child, "INT");
+    std::thread::sleep(Duration::from_millis(100));
+    let reading = std::thread::spawn(move || std::io::copy(&mut { reader }, &mut std::io::sink()));
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(130));
+    drop(reading);
+    assert_eq!(place.step_of("out/last"), 0);
+    place.run("train --resume").succeeded();
 }

@@ -54,11 +54,13 @@ impl<'a> Keeper<'a> {
             let model = (gpt.config(), gpt.num_params());
             Scalars::begin(run.folder(), resumed.then_some(step), model, &records)
         });
+        let scalars = scalars.transpose()?;
+        run.keep();
         let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
         Ok(Self {
             records,
             metrics,
-            scalars: scalars.transpose()?,
+            scalars,
             best_val_loss: progress.best_val_loss,
             has_checkpoint: checkpoint::exists(&run.last()),
             saved_step: None,
@@ -69,6 +71,10 @@ impl<'a> Keeper<'a> {
             vocab_size: trainer.gpt().config().vocab_size,
             run,
         })
+    }
+
+    pub fn run(&self) -> &Run {
+        self.run
     }
 
     pub fn step(&mut self, report: StepReport) -> Result<()> {

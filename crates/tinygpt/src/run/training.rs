@@ -31,8 +31,19 @@ pub fn train(
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
-    let mut keeper = Keeper::open(run, trainer, settings.tensorboard)?;
-    let ending = steps(&mut keeper, trainer, settings.sample_tokens, stop, on_event);
+    let keeper = Keeper::open(run, trainer, settings.tensorboard)?;
+    kept(keeper, trainer, settings.sample_tokens, stop, on_event)
+}
+
+/// [`train`] in a folder that is open.
+pub(super) fn kept(
+    mut keeper: Keeper,
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Ending> {
+    let ending = steps(&mut keeper, trainer, sample_tokens, stop, on_event);
     if ending.is_err() && !diverged(&ending) && !diverged(&trainer.check_health()) {
         // The error that matters is the first one.
         let _ = keeper.save_last(trainer);
