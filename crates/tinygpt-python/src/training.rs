@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tinygpt::{Error, Layers};
 use tinygpt::run::start::{self, Begun, New, Starting, is_foreign};
 use tinygpt::run::{Ending, Event, folder::RUNS, model_path, open_model};
+use tinygpt::{Error, Layers};
 
 /// How often a start is asked whether the user still wants it.
 const MOMENT: Duration = Duration::from_millis(50);
