@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,6 +228,65 @@ def test_a_listener_that_raises_and_ctrl_c_save_first():
         tiny_gpt.train(SMALL, max_iters=10_000_000, on_event=interrupt, out_dir="stopped")
     assert (Path("stopped") / "last" / "model.safetensors").exists()
     assert threading.active_count() < 20
+
+
+@pytest.mark.parametrize("kind", ["start", "warning"])
+def test_a_listener_that_raises_before_the_first_step_leaves_a_run_that_goes_on(kind):
+    Path("my.txt").write_text("to be, or not to be, that is the question:\n" * 40, "utf-8")
+    Path("empty.txt").touch()
+    heard = []
+
+    def listen(event):
+        heard.append(event["event"])
+        if event["event"] == kind:
+            raise LookupError(kind)
+
+    with pytest.raises(LookupError, match=kind):
+        tiny_gpt.train(["my.txt", "empty.txt"], **SMALL, on_event=listen, out_dir="raised")
+    assert heard[0] == "start" and "step" not in heard
+    steps = [line["iter"] for line in tiny_gpt.train(resume="raised", verbose=False) if "lr" in line]
+    assert steps == list(range(6))
+    assert tiny_gpt.train(resume=True, verbose=False).folder.name == "raised"
+
+
+def test_a_listener_that_raises_before_the_run_is_there_leaves_nothing():
+    Path("my.txt").write_text("abcdefghijklm" * 40, "utf-8")
+    gpt = model()
+    gpt.tokenizer = tiny_gpt.Tokenizer.from_text("abcdefghijklm")
+    gpt.save("saved")
+
+    def listen(event):
+        raise LookupError(event["text"])
+
+    with pytest.raises(LookupError, match="the optimizer starts afresh"):
+        tiny_gpt.train("my.txt", init_from="saved", max_iters=20, on_event=listen)
+    assert sorted(path.name for path in Path(".").iterdir()) == ["my.txt", "saved"]
+
+
+WATCHED = """
+import os, signal, sys, threading, tiny_gpt
+def watch():
+    while not os.path.exists("new/out/config.toml"):
+        pass
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=watch).start()
+try:
+    tiny_gpt.train(dict(eval_iters=1, max_iters=10_000_000, out_dir="new/out"), verbose=False)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_when_the_folder_appears_leaves_nothing_or_a_run_that_goes_on():
+    for _ in range(3):
+        said = subprocess.run([sys.executable, "-c", WATCHED], capture_output=True, timeout=120)
+        assert said.stdout == b"interrupted\n", said.stderr
+        if Path("new").exists():
+            tiny_gpt.train(resume="new/out", max_iters=1, verbose=False)
+            shutil.rmtree("new")
+            Path("runs/latest").unlink()
+        else:
+            assert not Path("runs").exists()
 
 
 def test_what_cannot_be_trained_is_said_and_leaves_no_folder():

@@ -48,8 +48,8 @@ def train(
 ) -> Metrics:
     """Trains a model, from scratch or from weights, or goes on with a run, in a folder of its own.
 
-    The settings are those of `tinygpt train --help`, in nanoGPT's names. Ctrl-C before the first
-    step leaves nothing; later, as an exception of `on_event`, it saves first.
+    The settings are those of `tinygpt train --help`, in nanoGPT's names. From the event "start" on,
+    Ctrl-C or an exception of `on_event` saves first; before, it leaves nothing.
 
     Args:
         text: a file, a folder of .txt files or several; a config file (.toml, or nanoGPT's .py); a

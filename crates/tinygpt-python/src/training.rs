@@ -6,15 +6,16 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 use serde_json::json;
 use std::cell::RefCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
-use tinygpt::Layers;
 use tinygpt::run::start::{self, Begun, New, Starting, is_foreign};
-use tinygpt::run::{self, Ending, Event, folder::RUNS, model_path, open_model};
+use tinygpt::run::{Ending, Event, folder::RUNS, model_path, open_model};
+use tinygpt::{Error, Layers};
 
 /// How often a start is asked whether the user still wants it.
 const MOMENT: Duration = Duration::from_millis(50);
@@ -31,8 +32,8 @@ struct Asked {
 }
 
 /// Trains a new run, from new weights or `init_from`, or goes on with `resume`, `newest` without a
-/// path. Each event goes to `on_event` as JSON. Returns the run's folder. Ctrl-C, or an exception of
-/// `on_event`, saves first.
+/// path. Each event goes to `on_event` as JSON. Returns the run's folder. From the event "start" on,
+/// Ctrl-C or an exception of `on_event` saves first; before, it leaves nothing.
 #[pyfunction]
 #[pyo3(signature = (
     text, preset, file, settings, on_event, *, init_from, resume, newest, overwrite
@@ -62,11 +63,8 @@ pub fn train(
     let begun = begun(py, Asked { layers, init_from, resume, overwrite }, &on_event)?;
     let folder = begun.run.folder().to_owned();
     detached(py, || {
-        tell(&on_event, json!({ "event": "start", "folder": folder }).to_string())?;
-        for note in &begun.trainer.data().notices {
-            tell(&on_event, warning(note))?;
-        }
         if goes_on && begun.is_done() {
+            opening(&begun, &on_event)?;
             let (step, all) = (begun.trainer.progress().step, begun.trainer.config().max_iters);
             let longer = format!("raise it with max_iters={}", 2 * step.max(1));
             let done = format!("already at {step} of {all} steps (max_iters); {longer}");
@@ -75,6 +73,11 @@ pub fn train(
         run_to_its_end(begun, &on_event)
     })?;
     Ok(folder)
+}
+
+fn opening(begun: &Begun, on_event: &Py<PyAny>) -> PyResult<()> {
+    tell(on_event, json!({ "event": "start", "folder": begun.run.folder() }).to_string())?;
+    begun.trainer.data().notices.iter().try_for_each(|note| tell(on_event, warning(note)))
 }
 
 fn run_to_its_end(mut begun: Begun, on_event: &Py<PyAny>) -> PyResult<()> {
@@ -93,8 +96,9 @@ fn run_to_its_end(mut begun: Begun, on_event: &Py<PyAny>) -> PyResult<()> {
             keep(tell(on_event, json));
         }
     };
-    let Begun { run, trainer, settings } = &mut begun;
-    let ending = run::train(run, trainer, &settings.run, &stop, &mut hear);
+    // What is raised here stops it before its first step: with a checkpoint, to go on from.
+    keep(opening(&begun, on_event));
+    let ending = begun.train(&stop, &mut hear);
     match (failed.take(), ending.map_err(exception)?) {
         (Some(error), _) => Err(error),
         (None, Ending::Stopped) => Err(PyKeyboardInterrupt::new_err(())),
@@ -119,6 +123,7 @@ fn as_json(event: &Event) -> Option<String> {
             ("evaluation", serde_json::to_string(evaluation).expect("numbers"))
         }
         Event::Sample(sample) => ("sample", text(sample)),
+        Event::Note(note) => ("warning", text(note)),
         Event::Failed(error) => ("warning", text(&error.to_string())),
         _ => return None,
     };
@@ -147,13 +152,13 @@ fn begun(py: Python<'_>, asked: Asked, on_event: &Py<PyAny>) -> PyResult<Begun> 
         let said = say.clone();
         let mut hear = move |starting: Starting| {
             if told.load(Ordering::Relaxed) {
-                // Caught below; what the start has made is put away on the way there.
-                resume_unwind(Box::new("stopped"));
+                return ControlFlow::Break(());
             }
             pass_on(starting, &said);
+            ControlFlow::Continue(())
         };
         let begun = catch_unwind(AssertUnwindSafe(|| begin(asked, &mut hear)));
-        // Nobody hears it when it was stopped.
+        // Nobody hears it when it was stopped; dropped, it takes back what it made.
         let _ = say.send(match begun {
             Ok(begun) => Said::Begun(Box::new(begun)),
             Err(panic) => Said::Fault(fault(&*panic)),
@@ -204,6 +209,7 @@ fn waited_for(
 fn put_away(heard: &Receiver<Said>, room: Option<&Path>) {
     let until = Instant::now() + PATIENCE;
     while let Ok(said) = heard.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        // What has begun is dropped here, and takes back what it made.
         if matches!(said, Said::Begun(_) | Said::Fault(_)) {
             return;
         }
@@ -224,6 +230,10 @@ fn begin(asked: Asked, hear: start::Hear) -> tinygpt::Result<Begun> {
     let model = init_from.or(theirs).map(open).transpose()?;
     let settings = start::settings(layers, model.as_ref(), goes_on)?;
     let notices = model.iter().flat_map(|model| &model.notices).chain(&settings.notices);
-    notices.for_each(|notice| hear(Starting::Note(notice)));
+    for notice in notices {
+        if hear(Starting::Note(notice)).is_break() {
+            return Err(Error::Stopped);
+        }
+    }
     start::anew(New { settings, model, goes_on, overwrite }, hear)
 }

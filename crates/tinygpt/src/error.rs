@@ -63,6 +63,9 @@ pub enum Error {
         /// What to do, when we know.
         hint: Option<String>,
     },
+    /// Somebody who was told how it goes on broke it off: nothing is left of it.
+    #[error("stopped before it began")]
+    Stopped,
     /// A loss, gradient or logit is NaN or infinite: the model's state is not to be trusted.
     #[error("{what} is not finite ({value})")]
     NotFinite {
@@ -92,6 +95,7 @@ impl Error {
             | Error::Checkpoint { hint, .. }
             | Error::Io { hint, .. }
             | Error::NotFinite { hint, .. } => hint.as_deref(),
+            Error::Stopped => None,
         }
     }
 
@@ -144,6 +148,7 @@ impl Error {
             | Error::Checkpoint { hint, .. }
             | Error::Io { hint, .. }
             | Error::NotFinite { hint, .. } => *hint = Some(text.into()),
+            Error::Stopped => {}
         }
         self
     }

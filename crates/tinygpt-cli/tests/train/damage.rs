@@ -300,3 +300,59 @@ fn a_model_that_is_too_large_for_a_limit_on_memory_is_said_whatever_the_verb() {
         }
     }
 }
+
+/// The tiny training where no file may be larger than 1 KiB, which is less than config.toml.
+fn without_room(place: &Place, words: &str) -> Said {
+    let mut command = place.command_of("sh", "-c");
+    command.args(["ulimit -f 2; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_tinygpt")]);
+    Said::of(command.args(tiny(words).split_whitespace()).output().unwrap())
+}
+
+#[test]
+fn a_start_that_cannot_write_its_settings_takes_back_what_it_made() {
+    let place = Place::new();
+    place.write("my.txt", "to be or not to be ".repeat(20));
+    fs::create_dir(place.at("mine")).unwrap();
+    for words in ["", "my.txt", "my.txt --out-dir a/b/c", "my.txt --out-dir mine", "--out-dir mine"]
+    {
+        let error = without_room(&place, words).failed(1);
+        assert!(error.contains("/config.toml: ") && error.contains("too large"), "{error}");
+        assert_eq!(place.names("."), ["mine", "my.txt"], "{words}");
+        assert!(place.names("mine").is_empty(), "{words}");
+    }
+    place.train("").succeeded();
+    without_room(&place, "").failed(1);
+    assert_eq!(place.names("runs"), ["latest", "quick"]);
+    place.run("sample -n 3").succeeded();
+    place.write("runs/quick/notes.txt", "mine");
+    without_room(&place, "my.txt --out-dir runs/quick --overwrite").failed(1);
+    assert_eq!(place.names("runs/quick"), ["notes.txt"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_start_on_a_disk_that_is_full_takes_back_what_it_made_wherever_it_fails() {
+    let place = Place::new();
+    let at = place.at("disk");
+    let Some(_disk) = SmallDisk::mount(&at, 256) else { return };
+    let mut failures = std::collections::BTreeSet::new();
+    for free in 0..8 {
+        let _ = fs::write(at.join("filler"), vec![0; 1 << 20]);
+        let filler = fs::File::options().write(true).open(at.join("filler")).unwrap();
+        filler.set_len(filler.metadata().unwrap().len() - (free << 12)).unwrap();
+        let error = place.train("--out-dir disk/run").failed(1);
+        assert!(error.contains("No space left"), "{error}");
+        let file = error.split(": ").nth(1).unwrap().rsplit('/').next().unwrap().to_owned();
+        // What is trained stays, a checkpoint or not.
+        let trained = !["metrics.jsonl", "metrics.csv", "config.toml", "run"].contains(&&*file);
+        assert_eq!(
+            at.join("run").exists() && place.at("runs/latest").is_symlink(),
+            trained,
+            "{error}"
+        );
+        failures.insert(file);
+        let _ = fs::remove_dir_all(at.join("run"));
+        let _ = fs::remove_dir_all(place.at("runs"));
+    }
+    assert!(failures.contains("config.toml"), "{failures:?}");
+}

@@ -11,3 +11,5 @@ mod settings;
 mod signals;
 mod start;
 mod texts;
+#[cfg(unix)]
+mod together;

@@ -25,6 +25,7 @@ mod prepared;
 mod dataset;
 mod count;
 mod adopt;
+mod room;
 mod sampler;
 
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use corpus::Input;
 pub use count::Count;
 pub use dataset::{DataOptions, Dataset};
 pub use reader::Newline;
+pub(crate) use room::Room;
 pub use sampler::{WindowStream, fill, walk, window_start};
 pub use split::Split;
 pub use tokens::Tokens;

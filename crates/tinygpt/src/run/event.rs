@@ -22,6 +22,8 @@ pub enum Event<'a> {
         /// Parts in all.
         total: u64,
     },
+    /// What the user should know, in a whole sentence without a stop.
+    Note(&'a str),
     /// Something could not be written; the run goes on and tries again at its next checkpoint.
     Failed(&'a Error),
 }

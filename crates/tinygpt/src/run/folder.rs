@@ -40,13 +40,18 @@ const DATA: &str = "data";
 const DATA_FILES: [&str; 3] = ["train.bin", "val.bin", "tokenizer.json"];
 
 /// A run's folder. It exists; what it holds so far is for the caller to see.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug)]
 pub struct Run {
     folder: PathBuf,
+    /// What keeps other processes from training it.
+    lock: Option<File>,
+    /// The folders that were made for it, innermost first, while it can be [taken
+    /// back](Self::take_back).
+    made: Option<Vec<PathBuf>>,
 }
 
 impl Run {
-    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken.
+    /// Makes `runs/name`, or `runs/name-2`, `-3`.. if that is taken, [locked](Self::lock).
     ///
     /// # Errors
     /// [`Error::Config`] if `name` is no name of a folder; [`Error::Io`].
@@ -55,6 +60,7 @@ impl Run {
         if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) {
             return Err(Error::config("name", name, "must be the name of a folder, not a path"));
         }
+        let above = missing(runs);
         fs::create_dir_all(runs).map_err(Error::io("create", runs))?;
         let numbered = (2..).map(|n: u64| format!("{name}-{n}"));
         for name in std::iter::once(name.to_owned()).chain(numbered).filter(|name| name != LATEST) {
@@ -64,29 +70,65 @@ impl Run {
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
                 made => made.map_err(Error::io("create", &folder))?,
             }
-            files::write_whole(&folder.join(METRICS), "")?;
-            return Ok(Self { folder });
+            let mut run = Self::unmade(folder);
+            // Between the two lines another may have made its run in this folder.
+            if run.lock().is_err() || is_run(&run.folder) {
+                continue;
+            }
+            let made = [run.folder.clone()].into_iter().chain(above).collect();
+            return run.marked(made);
         }
         unreachable!("there is always another number")
     }
 
-    /// Makes the run `folder`, wherever that is.
+    /// Makes the run `folder`, wherever that is, [locked](Self::lock).
     ///
     /// # Errors
     /// [`Error::Checkpoint`] if there is a run already (`overwrite` removes its files instead), or
     /// if the folder holds other things; [`Error::Io`].
     pub fn create_at(folder: &Path, overwrite: bool) -> Result<Self> {
         Self::check_place(folder, overwrite)?;
+        let made = missing(folder);
         fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-        let run = Self { folder: folder.to_owned() };
+        let mut run = Self::unmade(folder.to_owned());
         // Asked again under the lock: of several that start together one makes the run.
-        let _held = run.lock()?;
+        run.lock()?;
         Self::check_place(folder, overwrite)?;
         if is_run(folder) {
             run.remove_files()?;
         }
-        files::write_whole(&run.metrics(), "")?;
-        Ok(run)
+        run.marked(made)
+    }
+
+    fn unmade(folder: PathBuf) -> Self {
+        Self { folder, lock: None, made: None }
+    }
+
+    /// Makes a run of the folder, for which those in `made` were, or takes them away again.
+    fn marked(mut self, made: Vec<PathBuf>) -> Result<Self> {
+        self.made = Some(made);
+        let marked = files::write_whole(&self.metrics(), "");
+        if marked.is_err() {
+            self.take_back();
+        }
+        marked.map(|()| self)
+    }
+
+    /// Takes a run away that was made and never [kept](Self::keep): its files, and the folders that
+    /// were made for it. What cannot be removed stays, and what a user put there.
+    pub(super) fn take_back(&mut self) {
+        let Some(made) = self.made.take() else { return };
+        if is_run(&self.folder) {
+            let _ = self.remove_files();
+            // Last, because it keeps a folder that was there before from being removed as empty.
+            let _ = fs::remove_file(self.metrics());
+        }
+        let _ = made.iter().try_for_each(fs::remove_dir);
+    }
+
+    /// From now on the run stays: it is trained.
+    pub(super) fn keep(&mut self) {
+        self.made = None;
     }
 
     /// Calls this run the latest of `runs`. Whether that worked: a run is safe without, where
@@ -118,7 +160,7 @@ impl Run {
         };
         match (is_run(folder), overwrite) {
             (true, false) => {
-                let begun = Self { folder: folder.to_owned() }.newest().is_ok();
+                let begun = Self::unmade(folder.to_owned()).newest().is_ok();
                 Err(Error::checkpoint(folder, "there is a run already").with_hint(match begun {
                     true => {
                         "--resume goes on with it, --overwrite replaces it, another --out-dir \
@@ -145,24 +187,31 @@ impl Run {
 
     /// The run in `folder`, if there is one.
     pub(super) fn at(folder: PathBuf) -> Option<Self> {
-        is_run(&folder).then_some(Self { folder })
+        is_run(&folder).then(|| Self::unmade(folder))
     }
 
-    /// Keeps other processes from training this run while the result lives.
+    /// Keeps others from training this run, or making another of its folder, while `self` lives:
+    /// what is read of it from now on stays as it is. One that is locked stays so.
     ///
     /// # Errors
-    /// [`Error::Checkpoint`] if one does already.
-    pub fn lock(&self) -> Result<Option<File>> {
+    /// [`Error::Checkpoint`] if another process trains it, or somebody else in this one.
+    pub fn lock(&mut self) -> Result<()> {
+        if self.lock.is_some() {
+            return Ok(());
+        }
         // The folder itself: a file of its own would stay behind, and the others are replaced as
         // wholes. Where a folder cannot be opened there is no lock.
-        let Ok(file) = File::open(&self.folder) else { return Ok(None) };
+        let Ok(file) = File::open(&self.folder) else { return Ok(()) };
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => {
                 Err(Error::checkpoint(&self.folder, "another process is training this run")
                     .with_hint("wait for it to end, or start a new run in another folder"))
             }
             // A file system that knows no locks is no reason not to train.
-            Err(TryLockError::Error(_)) | Ok(()) => Ok(Some(file)),
+            Err(TryLockError::Error(_)) | Ok(()) => {
+                self.lock = Some(file);
+                Ok(())
+            }
         }
     }
 
@@ -270,6 +319,12 @@ pub(super) fn event_files(folder: &Path) -> impl Iterator<Item = (u64, PathBuf)>
     let seconds = |name: &str| name.strip_prefix(EVENTS.0)?.strip_suffix(EVENTS.1)?.parse().ok();
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(move |entry| Some((seconds(entry.file_name().to_str()?)?, entry.path())))
+}
+
+/// The folders on the way to `path` that are not there, and itself if it is not, innermost first.
+fn missing(path: &Path) -> Vec<PathBuf> {
+    let is_missing = |folder: &&Path| !folder.as_os_str().is_empty() && !folder.exists();
+    path.ancestors().take_while(is_missing).map(Path::to_owned).collect()
 }
 
 fn is_run(folder: &Path) -> bool {

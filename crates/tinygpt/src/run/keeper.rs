@@ -8,7 +8,6 @@ use super::{chart, samples};
 use crate::checkpoint;
 use crate::error::Result;
 use crate::train::{Evaluation, StepReport, Trainer};
-use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -18,8 +17,6 @@ const AUTOSAVE: Duration = Duration::from_secs(300);
 /// Writes the folder.
 pub(super) struct Keeper<'a> {
     run: &'a Run,
-    /// Two trainings in one folder would ruin each other's checkpoints.
-    _lock: Option<File>,
     metrics: Metrics,
     scalars: Option<Scalars>,
     records: Vec<Record>,
@@ -38,8 +35,9 @@ pub(super) struct Keeper<'a> {
 }
 
 impl<'a> Keeper<'a> {
-    pub fn open(run: &'a Run, trainer: &mut Trainer, tensorboard: bool) -> Result<Self> {
-        let lock = run.lock()?;
+    pub fn open(run: &'a mut Run, trainer: &mut Trainer, tensorboard: bool) -> Result<Self> {
+        // Two trainings in one folder would ruin each other's checkpoints.
+        run.lock()?;
         run.remove_left();
         let progress = trainer.progress().clone();
         let (path, step) = (run.metrics(), progress.step);
@@ -56,11 +54,13 @@ impl<'a> Keeper<'a> {
             let model = (gpt.config(), gpt.num_params());
             Scalars::begin(run.folder(), resumed.then_some(step), model, &records)
         });
+        let scalars = scalars.transpose()?;
+        run.keep();
         let name = run.folder().file_name().map_or("run".into(), |name| name.to_string_lossy());
         Ok(Self {
             records,
             metrics,
-            scalars: scalars.transpose()?,
+            scalars,
             best_val_loss: progress.best_val_loss,
             has_checkpoint: checkpoint::exists(&run.last()),
             saved_step: None,
@@ -69,9 +69,12 @@ impl<'a> Keeper<'a> {
             title: format!("{name}: {}", trainer.data().source),
             tokenizer_json: trainer.data().tokenizer.to_json(),
             vocab_size: trainer.gpt().config().vocab_size,
-            _lock: lock,
             run,
         })
+    }
+
+    pub fn run(&self) -> &Run {
+        self.run
     }
 
     pub fn step(&mut self, report: StepReport) -> Result<()> {

@@ -20,8 +20,8 @@ pub mod samples;
 pub mod chart;
 mod event;
 mod keeper;
-pub mod start;
 pub mod training;
+pub mod start;
 
 pub use chart::thousands;
 pub use dataset::{data_options, dataset};

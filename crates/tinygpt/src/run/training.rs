@@ -17,19 +17,33 @@ use std::ops::ControlFlow;
 /// say. `stop` is asked before every step, micro-batch, part of an evaluation and token of a
 /// sample. What is cut short by it is dropped and made up for by the resumed run.
 ///
+/// `run` is [locked](Run::lock); a trainer of what was read from it should have been made under that
+/// lock.
+///
 /// # Errors
-/// A loss or gradient that is not finite (the checkpoints stay as they were); a first or last
+/// Another process that trains the run; a loss or gradient that is not finite (the checkpoints stay as they were); a first or last
 /// checkpoint that cannot be written, or another file at the end. Whatever else ends a run, `last/`
 /// is saved first if it can be.
 pub fn train(
-    run: &Run,
+    run: &mut Run,
     trainer: &mut Trainer,
     settings: &RunSettings,
     stop: &dyn Fn() -> bool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Ending> {
-    let mut keeper = Keeper::open(run, trainer, settings.tensorboard)?;
-    let ending = steps(&mut keeper, trainer, settings.sample_tokens, stop, on_event);
+    let keeper = Keeper::open(run, trainer, settings.tensorboard)?;
+    kept(keeper, trainer, settings.sample_tokens, stop, on_event)
+}
+
+/// [`train`] in a folder that is open.
+pub(super) fn kept(
+    mut keeper: Keeper,
+    trainer: &mut Trainer,
+    sample_tokens: usize,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Ending> {
+    let ending = steps(&mut keeper, trainer, sample_tokens, stop, on_event);
     if ending.is_err() && !diverged(&ending) && !diverged(&trainer.check_health()) {
         // The error that matters is the first one.
         let _ = keeper.save_last(trainer);
@@ -244,18 +258,20 @@ mod tests {
 
     fn stopped(settings: &TrainConfig, cuts: impl IntoIterator<Item = (usize, u64)>) {
         let folder = tempfile::tempdir().unwrap();
-        let whole = Run::create(folder.path(), "whole").unwrap();
-        train(&whole, &mut trainer(settings, 1), &writing(8), &|| false, &mut |_| {}).unwrap();
+        let mut whole = Run::create(folder.path(), "whole").unwrap();
+        train(&mut whole, &mut trainer(settings, 1), &writing(8), &|| false, &mut |_| {}).unwrap();
         for (cut, step) in cuts {
-            let run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
+            let mut run = Run::create(folder.path(), &format!("cut-{cut}")).unwrap();
             let calls = std::cell::Cell::new(0);
             let stop = || calls.replace(calls.get() + 1) == cut;
             let ending =
-                train(&run, &mut trainer(settings, 1), &writing(8), &stop, &mut |_| {}).unwrap();
+                train(&mut run, &mut trainer(settings, 1), &writing(8), &stop, &mut |_| {})
+                    .unwrap();
             assert_eq!(ending, Ending::Stopped, "stopped at {cut}");
             let mut trainer = resumed(&run, settings, 1 + cut % 3);
             assert_eq!(trainer.progress().step, step, "stopped at {cut}");
-            let ending = train(&run, &mut trainer, &writing(8), &|| false, &mut |_| {}).unwrap();
+            let ending =
+                train(&mut run, &mut trainer, &writing(8), &|| false, &mut |_| {}).unwrap();
             assert_eq!(ending, Ending::Finished);
             assert_eq!(timeless(&run), timeless(&whole), "stopped at {cut}");
             assert!(bytes(&run) == bytes(&whole), "stopped at {cut}: other weights or samples");
@@ -267,8 +283,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         // 16 tokens each: more than are computed at a time.
         let parts = TrainConfig { batch_size: 160, max_iters: 4, lr_decay_iters: 4, ..settings() };
-        let [whole, cut] = ["whole", "cut"].map(|name| Run::create(folder.path(), name).unwrap());
-        train(&whole, &mut trainer(&parts, 1), &writing(0), &|| false, &mut |_| {}).unwrap();
+        let [mut whole, mut cut] =
+            ["whole", "cut"].map(|name| Run::create(folder.path(), name).unwrap());
+        train(&mut whole, &mut trainer(&parts, 1), &writing(0), &|| false, &mut |_| {}).unwrap();
         let steps = std::cell::Cell::new(0);
         let stop = || steps.get() == 3;
         let mut halves = |event: Event| {
@@ -276,11 +293,12 @@ mod tests {
                 steps.set(steps.get() + 1);
             }
         };
-        let ending = train(&cut, &mut trainer(&parts, 1), &writing(0), &stop, &mut halves).unwrap();
+        let ending =
+            train(&mut cut, &mut trainer(&parts, 1), &writing(0), &stop, &mut halves).unwrap();
         assert_eq!((ending, steps.get()), (Ending::Stopped, 3));
         let mut trainer = resumed(&cut, &parts, 1);
         assert_eq!(trainer.progress().step, 2);
-        train(&cut, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
+        train(&mut cut, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
         assert_eq!(timeless(&cut), timeless(&whole));
         let read = |run: &Run| std::fs::read(run.last().join("model.safetensors")).unwrap();
         assert!(read(&cut) == read(&whole), "other weights");
@@ -289,10 +307,12 @@ mod tests {
     #[test]
     fn a_resume_follows_the_new_schedule() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run::create(folder.path(), "run").unwrap();
-        train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {}).unwrap();
+        let mut run = Run::create(folder.path(), "run").unwrap();
+        let mut first = trainer(&settings(), 1);
+        train(&mut run, &mut first, &writing(0), &|| false, &mut |_| {}).unwrap();
         let longer = TrainConfig { max_iters: 46, lr_decay_iters: 46, ..settings() };
-        train(&run, &mut resumed(&run, &longer, 1), &writing(0), &|| false, &mut |_| {}).unwrap();
+        let mut trainer = resumed(&run, &longer, 1);
+        train(&mut run, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
         let records = metrics::read(&run.metrics()).unwrap();
         let at = |iter| {
             let found = records.iter().find_map(|record| match record {
@@ -308,11 +328,11 @@ mod tests {
     #[test]
     fn a_run_that_diverges_names_the_step_and_keeps_its_checkpoints() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run::create(folder.path(), "run").unwrap();
+        let mut run = Run::create(folder.path(), "run").unwrap();
         let wild =
             TrainConfig { learning_rate: 1e30, decay_lr: false, grad_clip: 0.0, ..settings() };
-        let error =
-            train(&run, &mut trainer(&wild, 1), &writing(0), &|| false, &mut |_| {}).unwrap_err();
+        let error = train(&mut run, &mut trainer(&wild, 1), &writing(0), &|| false, &mut |_| {})
+            .unwrap_err();
         assert!(error.to_string().contains("of step") && error.hint().is_some(), "{error}");
         checkpoint::Checkpoint::load(&run.best()).unwrap();
         checkpoint::Checkpoint::load(&run.last()).unwrap();
@@ -321,7 +341,7 @@ mod tests {
     #[test]
     fn a_run_whose_text_becomes_unreadable_saves_the_steps_it_has() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run::create(folder.path(), "run").unwrap();
+        let mut run = Run::create(folder.path(), "run").unwrap();
         let options = DataOptions::default();
         let input = Input::TinyShakespeare;
         let data = Dataset::build(&input, &options, Some(&run.data()), &mut |_, _| {}).unwrap();
@@ -333,7 +353,7 @@ mod tests {
                 file.set_len(8).unwrap();
             }
         };
-        train(&run, &mut trainer, &writing(0), &|| false, &mut cut).unwrap_err();
+        train(&mut run, &mut trainer, &writing(0), &|| false, &mut cut).unwrap_err();
         assert_eq!(checkpoint::read_progress(&run.last()).unwrap().unwrap().step, 5);
     }
 
@@ -341,23 +361,24 @@ mod tests {
     fn a_run_in_training_is_refused_to_a_second_process() {
         let folder = tempfile::tempdir().unwrap();
         let run = Run::create(folder.path(), "run").unwrap();
-        let held = run.lock().unwrap();
-        let error = train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {})
-            .unwrap_err();
+        let mut other = Run::open(folder.path(), Some(run.folder())).unwrap();
+        let mut in_other =
+            || train(&mut other, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {});
+        let error = in_other().unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
         let error = Run::create_at(run.folder(), true).unwrap_err();
         assert!(error.to_string().contains("another process"), "{error}");
-        drop(held);
-        train(&run, &mut trainer(&settings(), 1), &writing(0), &|| false, &mut |_| {}).unwrap();
+        drop(run);
+        in_other().unwrap();
     }
 
     #[test]
     fn patience_ends_a_run_that_no_longer_improves() {
         let folder = tempfile::tempdir().unwrap();
-        let run = Run::create(folder.path(), "run").unwrap();
+        let mut run = Run::create(folder.path(), "run").unwrap();
         let stuck = TrainConfig { learning_rate: 0.0, decay_lr: false, patience: 2, ..settings() };
         let mut trainer = trainer(&stuck, 1);
-        let ending = train(&run, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
+        let ending = train(&mut run, &mut trainer, &writing(0), &|| false, &mut |_| {}).unwrap();
         assert_eq!((ending, trainer.progress().step), (Ending::Patience, 10));
     }
 

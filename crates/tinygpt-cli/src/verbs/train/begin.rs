@@ -7,6 +7,7 @@ use crate::out::tell;
 use crate::progress::{Bar, unless_soon};
 use crate::trained;
 use clap::ArgMatches;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
 use tinygpt::formats::Model;
@@ -90,11 +91,12 @@ struct Heard<'a> {
 }
 
 impl Heard<'_> {
-    fn tell(&mut self, starting: Starting) {
+    /// Never breaks it off: a signal ends the program, or has it save.
+    fn tell(&mut self, starting: Starting) -> ControlFlow<()> {
         self.waiting = None;
         if let Starting::Reading { done, total } = starting {
             self.bar.get_or_insert_with(|| Bar::new("reading the text")).at(done, total);
-            return;
+            return ControlFlow::Continue(());
         }
         self.bar = None;
         match starting {
@@ -104,7 +106,9 @@ impl Heard<'_> {
             }
             Starting::Doing(doing) => self.waiting = Some(unless_soon(doing.into())),
             Starting::Room(folder) => self.signals.preparing(folder),
+            Starting::Folder => self.signals.training(),
             _ => {}
         }
+        ControlFlow::Continue(())
     }
 }

@@ -147,7 +147,7 @@ fn train(
     signals: &Signals,
     knows: bool,
 ) -> Result<(Ending, String), Failure> {
-    let Begun { run, settings, trainer } = begun;
+    let (trainer, split) = (&mut begun.trainer, begun.settings.run.split);
     let (start, end) = (trainer.progress().step, trainer.config().max_iters);
     let vocab_size = trainer.gpt().config().vocab_size;
     let mut renderer = Renderer::new(out, start, end, trainer.config().log_interval);
@@ -157,43 +157,46 @@ fn train(
         true => report::first_loss(loss, vocab_size),
         false => String::new(),
     };
-    let ending =
-        tinygpt::run::train(run, trainer, &settings.run, &|| signals.stop(), &mut |event| {
-            // A reader who has gone is no reason to stop training; the first other trouble is
-            // told at the end.
-            let said = match event {
-                Event::Step(step) => {
-                    renderer.text(&first_loss(step.loss)).and_then(|()| renderer.step(step))
-                }
-                Event::Evaluation(evaluation) => {
-                    let loss = evaluation.val_loss.unwrap_or(evaluation.train_loss);
-                    let gap = report::gap(evaluation, settings.run.split).filter(|_| !gap_told);
-                    gap_told |= gap.is_some();
-                    renderer
-                        .text(&first_loss(loss))
-                        .and_then(|()| renderer.evaluation(evaluation))
-                        .and_then(|()| renderer.text(&gap.unwrap_or_default()))
-                }
-                Event::Sample(text) => {
-                    last_sample = text.into();
-                    Ok(())
-                }
-                Event::Progress { what, done, total } => {
-                    renderer.progress(what, done, total);
-                    Ok(())
-                }
-                Event::Failed(error) => {
-                    renderer.warn(&format!("warning: {error}; training goes on and tries again"));
-                    Ok(())
-                }
-                _ => Ok(()),
-            };
-            if unheard.is_ok() {
-                unheard = said;
+    let ending = begun.train(&|| signals.stop(), &mut |event| {
+        // A reader who has gone is no reason to stop training; the first other trouble is
+        // told at the end.
+        let said = match event {
+            Event::Step(step) => {
+                renderer.text(&first_loss(step.loss)).and_then(|()| renderer.step(step))
             }
-        });
+            Event::Evaluation(evaluation) => {
+                let loss = evaluation.val_loss.unwrap_or(evaluation.train_loss);
+                let gap = report::gap(evaluation, split).filter(|_| !gap_told);
+                gap_told |= gap.is_some();
+                renderer
+                    .text(&first_loss(loss))
+                    .and_then(|()| renderer.evaluation(evaluation))
+                    .and_then(|()| renderer.text(&gap.unwrap_or_default()))
+            }
+            Event::Sample(text) => {
+                last_sample = text.into();
+                Ok(())
+            }
+            Event::Progress { what, done, total } => {
+                renderer.progress(what, done, total);
+                Ok(())
+            }
+            Event::Note(note) => {
+                renderer.warn(&format!("note: {note}"));
+                Ok(())
+            }
+            Event::Failed(error) => {
+                renderer.warn(&format!("warning: {error}; training goes on and tries again"));
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        if unheard.is_ok() {
+            unheard = said;
+        }
+    });
     renderer.finish();
-    let ending = ending.map_err(|error| failed(error, run, trainer))?;
+    let ending = ending.map_err(|error| failed(error, &begun.run, &begun.trainer))?;
     unheard.map(|()| (ending, last_sample))
 }
 

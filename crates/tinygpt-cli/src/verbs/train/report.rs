@@ -23,7 +23,7 @@ fn line(name: &str, text: &str) -> String {
 
 /// Who is about to learn what, where, and how.
 pub fn opening(begun: &mut Begun) -> String {
-    let Begun { run, settings, trainer } = begun;
+    let Begun { run, settings, trainer, .. } = begun;
     let (data, train) = (trainer.data(), trainer.config().clone());
     let val = data.val.as_ref().map_or("no validation (val_fraction = 0)".into(), |val| {
         format!("{} validation tokens", thousands(val.len()))

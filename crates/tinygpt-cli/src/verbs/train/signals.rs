@@ -1,6 +1,6 @@
-//! Ctrl-C and SIGTERM: before training the first ends the program and leaves nothing behind; in
-//! training it saves first, and a second one stops at once. A signal that was ignored when the
-//! program started (`nohup`, a script's `&`) stays ignored.
+//! Ctrl-C and SIGTERM: before a run has its folder the first ends the program and leaves nothing
+//! behind; after that it saves first, and a second one stops at once. A signal that was ignored when
+//! the program started (`nohup`, a script's `&`) stays ignored.
 
 use crate::{failure::Failure, out::tell};
 use std::io::IsTerminal;
@@ -15,7 +15,7 @@ const INTERRUPTED: i32 = 130;
 enum Phase {
     /// Nothing, and perhaps a folder to remove.
     Preparing(Option<PathBuf>),
-    /// The steps since the last checkpoint.
+    /// The run, or the steps since its last checkpoint.
     Training,
     /// The same, and it was asked to stop.
     Stopping,
@@ -53,14 +53,17 @@ impl Signals {
         Ok(Self(phase))
     }
 
-    /// A folder that a signal before training removes.
+    /// A folder that a signal before the run removes.
     pub fn preparing(&self, folder: &Path) {
         *locked(&self.0) = Phase::Preparing(Some(folder.to_owned()));
     }
 
     /// From now on a signal saves first.
     pub fn training(&self) {
-        *locked(&self.0) = Phase::Training;
+        let mut phase = locked(&self.0);
+        if matches!(*phase, Phase::Preparing(_)) {
+            *phase = Phase::Training;
+        }
     }
 
     /// Whether to stop.

@@ -7,7 +7,7 @@
 //! ```
 
 use super::{META, meta};
-use crate::data::{DataOptions, Dataset, Input, Tokens};
+use crate::data::{DataOptions, Dataset, Input, Room, Tokens};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::tokenizer::TOKENIZER_FILE as TOKENIZER;
@@ -100,12 +100,8 @@ pub fn prepare(
         (None, kind) => kind.ready()?.map(|tokenizer| tokenizer.vocab_size()),
     };
     check_size(known.unwrap_or(0))?;
-    let parent = to.ancestors().find(|folder| folder.is_dir()).unwrap_or(Path::new("."));
     // On the same disk, so that what is written has only to be renamed.
-    let room = tempfile::Builder::new().prefix(".preparing-").tempdir_in(parent);
-    let room = room.map_err(Error::io("write in", parent))?;
-    // By its lock a training knows that nobody was killed here, and does not tidy up.
-    let _held = File::open(room.path()).ok().filter(|room| room.try_lock().is_ok());
+    let room = Room::beside(Some(to))?;
     let (ours, theirs) = (room.path().join("ours"), room.path().join("theirs"));
     let data = Dataset::build(input, options, Some(&ours), progress)?;
     check_size(data.tokenizer.vocab_size())?;

@@ -43,7 +43,7 @@ fn runs_of_one_name_are_numbered_and_the_latest_is_the_newest() {
         let run = Run::create(&runs, "quick").unwrap();
         assert_eq!(run.folder(), runs.join(expected));
         assert!(run.call_latest(&runs));
-        assert_eq!(Run::open(&runs, None).unwrap(), run);
+        assert_eq!(Run::open(&runs, None).unwrap().folder(), run.folder());
     }
     assert_eq!(Run::create(&runs, "latest").unwrap().folder(), runs.join("latest-2"));
     assert!(Run::open(&runs, None).unwrap().folder().ends_with("quick-3"), "made, not called so");
@@ -57,7 +57,8 @@ fn runs_of_one_name_are_numbered_and_the_latest_is_the_newest() {
 fn a_run_is_overwritten_only_when_asked_and_a_users_files_stay() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("out");
-    let run = Run::create_at(&folder, false).unwrap();
+    Run::create_at(&folder, false).unwrap();
+    let run = Run::at(folder.clone()).unwrap();
     save(&run.best());
     save(&run.last());
     fs::create_dir(run.data()).unwrap();
@@ -94,4 +95,31 @@ fn a_folder_that_is_no_run_is_refused_whatever_is_asked() {
     }
     fs::remove_file(folder.join("config.toml")).unwrap();
     Run::create_at(&folder, false).unwrap();
+}
+
+#[test]
+fn a_run_that_is_taken_back_leaves_what_was_there_before_it_and_a_kept_one_stays() {
+    let parent = tempfile::tempdir().unwrap();
+    let at = |path: &str| parent.path().join(path);
+    fs::create_dir(at("mine")).unwrap();
+    let new = Run::create_at(&at("a/b"), false);
+    for run in [new, Run::create_at(&at("mine"), false), Run::create(&at("runs"), "quick")] {
+        let mut run = run.unwrap();
+        fs::create_dir(run.data()).unwrap();
+        for path in [run.config(), run.data().join("train.bin")] {
+            fs::write(path, "ours").unwrap();
+        }
+        run.take_back();
+    }
+    assert_eq!(names(parent.path()), ["mine"]);
+    assert!(names(&at("mine")).is_empty());
+    let mut run = Run::create(&at("runs"), "quick").unwrap();
+    fs::write(run.folder().join("notes.txt"), "mine").unwrap();
+    run.take_back();
+    assert_eq!(names(&at("runs/quick")), ["notes.txt"]);
+    let mut kept = Run::create(&at("runs"), "kept").unwrap();
+    kept.keep();
+    kept.take_back();
+    Run::at(at("runs/kept")).unwrap().take_back();
+    assert_eq!(names(&at("runs/kept")), ["metrics.jsonl"]);
 }

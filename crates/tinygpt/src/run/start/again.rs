@@ -1,6 +1,6 @@
 //! A run that stopped, going on.
 
-use super::{Begun, Hear, Starting};
+use super::{Begun, Hear, Starting, reading, tell};
 use crate::checkpoint::{self, Checkpoint, Progress, TrainState};
 use crate::checkpoint::{check_finite, read_config, read_progress};
 use crate::data::DataOptions;
@@ -23,7 +23,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// A path that is no run, or one without a checkpoint that can be resumed; a changed setting that
-/// says what the model and its text are.
+/// says what the model and its text are; a run that another process is training.
 pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun> {
     if !changed.text.is_empty() || changed.dataset.is_some() {
         return Err(Error::usage("a resumed run keeps its text").with_hint(
@@ -37,7 +37,9 @@ pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun>
         return Err(Error::usage(format!("{} is a checkpoint, not a run", path.display()))
             .with_hint("--resume takes the run's folder, the one with metrics.jsonl"));
     }
-    let run = Run::open(Path::new(RUNS), typed)?;
+    let mut run = Run::open(Path::new(RUNS), typed)?;
+    // Before any of it is read, which another process may be about to replace.
+    run.lock()?;
     let newest = run.newest()?;
     let best = run.best();
     // Said now, because saving would refuse to replace it.
@@ -52,13 +54,13 @@ pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun>
     let file = Layers { file: Some(run.config()), ..Layers::default() };
     let typed = Layers { file: file.file.clone(), ..changed };
     let (written, mut settings) = (Settings::resolve(&file)?, Settings::resolve(&typed)?);
-    settings.notices.iter().for_each(|notice| hear(Starting::Note(notice)));
+    settings.notices.iter().try_for_each(|notice| tell(hear, Starting::Note(notice)))?;
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
     let before = as_trained(&newest, &written).map_err(|error| or_best(&run, &newest, error))?;
     // Before anything is compared with it: it may be another run's.
     check_training(&before.model, before.train.sequences_per_step())?;
-    hear(Starting::Doing("loading the checkpoint"));
+    tell(hear, Starting::Doing("loading the checkpoint"))?;
     let (params, state) = resumable(&newest).map_err(|error| or_best(&run, &newest, error))?;
     let changes = diff(&before, &settings);
     for change in &changes {
@@ -81,17 +83,14 @@ pub fn again(typed: Option<&Path>, changed: Layers, hear: Hear) -> Result<Begun>
             .with_hint(format!("{eval}; --eval-only=false trains on")));
     }
     check_training(&settings.model, settings.train.sequences_per_step())?;
-    let mut progress = |done, total| hear(Starting::Reading { done, total });
-    let data = dataset(&run, &newest, &settings, &mut progress)?;
+    let data = reading(hear, |progress| dataset(&run, &newest, &settings, progress))?;
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
     let trainer = Trainer::resume(gpt, state, data, settings.train.clone())?;
-    hear(Starting::Doing("writing the run's settings"));
-    if written.train.eval_only {
-        run.call_latest(Path::new(RUNS));
-    }
+    changes.iter().try_for_each(|change| tell(hear, Starting::Changed(change)))?;
+    tell(hear, Starting::Doing("writing the run's settings"))?;
     write_whole(&run.config(), changed_lines(&run, &written, &settings)?)?;
-    changes.iter().for_each(|change| hear(Starting::Changed(change)));
-    Ok(Begun { run, settings, trainer })
+    // An evaluation alone did not make it the latest.
+    Ok(Begun { run, is_latest: written.train.eval_only, settings, trainer })
 }
 
 /// The settings as the checkpoint has them: what was edited in config.toml since then is a change

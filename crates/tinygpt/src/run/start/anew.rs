@@ -1,13 +1,12 @@
 //! A new run: from new weights, from those of a model, or going on where nanoGPT stopped.
 
-use super::room::Room;
 use super::weights::Weights;
-use super::{Begun, Hear, New, Starting};
+use super::{Begun, Hear, New, Starting, reading, tell};
 use crate::checkpoint::{Progress, TrainState};
-use crate::data::{DataOptions, Dataset, Input};
+use crate::data::{DataOptions, Dataset, Input, Room};
 use crate::error::{Error, Result};
 use crate::files::{quoted, write_whole};
-use crate::formats::{self, GoesOn, with_vocabulary};
+use crate::formats::{self, GoesOn, Model, with_vocabulary};
 use crate::model::{Gpt, Params, Tensors};
 use crate::run::dataset::{data_options, settle_tokenizer};
 use crate::run::folder::{RUNS, Run};
@@ -20,58 +19,21 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A new run, from new weights or from those of a model. Its folder is made last, when nothing can
-/// go wrong any more.
+/// A new run, from new weights or from those of a model. Its folder is made last, when only writing
+/// to it can go wrong.
 ///
 /// # Errors
 /// Settings, weights and a text that cannot be used, or not together; a folder that is taken.
 pub fn anew(new: New, hear: Hear) -> Result<Begun> {
     let New { mut settings, model, goes_on, overwrite } = new;
-    match &model {
-        None => settings.check_from_scratch()?,
-        // Its text is not the built-in one, and what it knows would be lost on that.
-        Some(model) if goes_on && settings.text.is_empty() => {
-            let problem = format!("{} names no text", model.path.display());
-            return Err(Error::usage(problem)
-                .with_hint(format!("tinygpt train TEXT --resume {}", quoted(&model.path))));
-        }
-        Some(_) => {}
-    }
-    let (runs, out_dir) = (Path::new(RUNS), PathBuf::from(&settings.run.out_dir));
-    let named = !out_dir.as_os_str().is_empty();
-    match named {
-        // Asked here too, before a long text is read.
-        true => Run::check_place(&out_dir, overwrite)?,
-        false if overwrite => {
-            return Err(Error::usage("--overwrite: no --out-dir says what to replace")
-                .with_hint("without --out-dir every run has a new folder"));
-        }
-        false => {}
-    }
+    check_asked(&settings, model.as_ref(), goes_on)?;
+    let (runs, out_dir) = (Path::new(RUNS), out_dir(&settings, overwrite)?);
     let cpu = cpu(settings.run.threads)?;
     settings.settle_dtype(cpu.isa());
     let load = |model| Weights::load(&model, &mut settings, goes_on, hear);
     let mut weights = model.map(load).transpose()?;
-    let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
-    let known = vocabulary.is_some();
-    if !known {
-        settle_tokenizer(&mut settings)?;
-    }
-    let options = with_vocabulary(DataOptions { vocabulary, ..data_options(&settings) })?;
-    let beside = if named { out_dir.parent() } else { Some(runs) };
-    let (data, room) = read(&settings.text, &options, beside, hear)?;
-    if goes_on && !known {
-        refuse_guess(&settings, &data)?;
-    }
-    settings.settle_vocab_size(data.tokenizer.vocab_size()).map_err(|error| match &weights {
-        Some(_) => error.with_hint("name the tokenizer that the weights were trained with"),
-        None => error,
-    })?;
-    if let Some(weights) = &mut weights {
-        weights.crop(&mut settings, &data, hear);
-    }
-    data.check(settings.model.block_size)?;
-    settings.model.check()?;
+    let beside = out_dir.as_deref().map_or(Some(runs), Path::parent);
+    let (data, room) = with_text(&mut settings, weights.as_mut(), goes_on, beside, hear)?;
     check_training(&settings.model, settings.train.sequences_per_step())?;
     let (params, state) = match weights {
         Some(Weights { params, goes_on, .. }) => {
@@ -79,36 +41,112 @@ pub fn anew(new: New, hear: Hear) -> Result<Begun> {
             (params, state)
         }
         None => {
-            hear(Starting::Doing("making the first weights"));
+            tell(hear, Starting::Doing("making the first weights"))?;
             let table = Arc::new(Tensors::of(&settings.model));
             (Params::init(table, settings.train.seed), None)
         }
     };
     let gpt = Gpt::with_params(settings.model.clone(), params, cpu)?;
 
-    hear(Starting::Doing("making the run's folder"));
-    let run = match named {
-        true => Run::create_at(&out_dir, overwrite)?,
-        false if goes_on => Run::create(runs, "nanogpt")?,
-        false => Run::create(runs, &settings.preset)?,
+    tell(hear, Starting::Folder)?;
+    tell(hear, Starting::Doing("making the run's folder"))?;
+    let mut run = match &out_dir {
+        Some(folder) => Run::create_at(folder, overwrite)?,
+        None if goes_on => Run::create(runs, "nanogpt")?,
+        None => Run::create(runs, &settings.preset)?,
     };
-    // An evaluation alone leaves the latest run what `sample` should go on meaning.
-    if !settings.train.eval_only && !run.call_latest(runs) {
-        let folder = quoted(run.folder());
-        let note = format!("runs/latest cannot be made to name this run: name it, {folder}");
-        hear(Starting::Note(&note));
+    match furnished(&run, &settings, gpt, state, data, room) {
+        // An evaluation alone leaves the latest run what `sample` should go on meaning.
+        Ok(trainer) => Ok(Begun { run, is_latest: !settings.train.eval_only, settings, trainer }),
+        Err(error) => {
+            run.take_back();
+            Err(error)
+        }
     }
+}
+
+/// What cannot be is said before anything is read.
+fn check_asked(settings: &Settings, model: Option<&Model>, goes_on: bool) -> Result<()> {
+    match model {
+        None => settings.check_from_scratch(),
+        // Its text is not the built-in one, and what it knows would be lost on that.
+        Some(model) if goes_on && settings.text.is_empty() => {
+            let problem = format!("{} names no text", model.path.display());
+            Err(Error::usage(problem)
+                .with_hint(format!("tinygpt train TEXT --resume {}", quoted(&model.path))))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The folder that the run is to have, if it was named.
+///
+/// # Errors
+/// It is taken, or another process trains the run in it: said before a long text is read, and asked
+/// again when it is made.
+fn out_dir(settings: &Settings, overwrite: bool) -> Result<Option<PathBuf>> {
+    let folder = PathBuf::from(&settings.run.out_dir);
+    let named = !folder.as_os_str().is_empty();
+    if overwrite && !named {
+        return Err(Error::usage("--overwrite: no --out-dir says what to replace")
+            .with_hint("without --out-dir every run has a new folder"));
+    }
+    if named {
+        Run::check_place(&folder, overwrite)?;
+        Run::at(folder.clone()).map_or(Ok(()), |mut run| run.lock())?;
+    }
+    Ok(named.then_some(folder))
+}
+
+/// The text in the tokens of `weights` or its own, and the settings made to fit it.
+fn with_text(
+    settings: &mut Settings,
+    weights: Option<&mut Weights>,
+    goes_on: bool,
+    beside: Option<&Path>,
+    hear: Hear,
+) -> Result<(Dataset, Option<Room>)> {
+    let vocabulary = weights.as_ref().and_then(|weights| weights.tokenizer.clone());
+    let known = vocabulary.is_some();
+    if !known {
+        settle_tokenizer(settings)?;
+    }
+    let options = with_vocabulary(DataOptions { vocabulary, ..data_options(settings) })?;
+    let (data, room) = read(&settings.text, &options, beside, hear)?;
+    if goes_on && !known {
+        refuse_guess(settings, &data)?;
+    }
+    settings.settle_vocab_size(data.tokenizer.vocab_size()).map_err(|error| match &weights {
+        Some(_) => error.with_hint("name the tokenizer that the weights were trained with"),
+        None => error,
+    })?;
+    if let Some(weights) = weights {
+        weights.crop(settings, &data, hear)?;
+    }
+    data.check(settings.model.block_size)?;
+    settings.model.check()?;
+    Ok((data, room))
+}
+
+/// The trainer of a run whose folder now has its tokens and its settings.
+fn furnished(
+    run: &Run,
+    settings: &Settings,
+    gpt: Gpt,
+    state: Option<TrainState>,
+    data: Dataset,
+    room: Option<Room>,
+) -> Result<Trainer> {
     let data = match room {
-        Some(room) => moved(data, &room, &run)?,
+        Some(room) => moved(data, &room, run)?,
         None => data,
     };
     write_whole(&run.config(), settings.to_toml())?;
     let train = settings.train.clone();
-    let trainer = match state {
-        Some(state) => Trainer::resume(gpt, state, data, train)?,
-        None => Trainer::new(gpt, data, train)?,
-    };
-    Ok(Begun { run, settings, trainer })
+    match state {
+        Some(state) => Trainer::resume(gpt, state, data, train),
+        None => Trainer::new(gpt, data, train),
+    }
 }
 
 /// A training that goes on must mean the same by its tokens: a text that has as many characters as
@@ -166,22 +204,22 @@ fn read(
     };
     let folder = room.as_ref().map(Room::path);
     if let Some(folder) = folder {
-        hear(Starting::Room(folder));
+        tell(hear, Starting::Room(folder))?;
     }
     if let Some(pipe) = text.iter().find(|path| !path.is_file() && !path.is_dir()) {
-        hear(Starting::Doing(&match pipe == Path::new("-") {
-            true => "waiting for standard input".into(),
-            false => format!("waiting for {}", pipe.display()),
-        }));
+        let pipe = match pipe == Path::new("-") {
+            true => "standard input".into(),
+            false => pipe.display().to_string(),
+        };
+        tell(hear, Starting::Doing(&format!("waiting for {pipe}")))?;
     }
-    let mut progress = |done, total| hear(Starting::Reading { done, total });
-    let data = match (text, folder) {
+    let data = reading(hear, |progress| match (text, folder) {
         ([prepared], Some(folder)) if Dataset::is_prepared(prepared) => {
-            formats::adopt(prepared, options, folder, &mut progress)
+            formats::adopt(prepared, options, folder, progress)
         }
-        _ => Dataset::build(&input, options, folder, &mut progress),
-    };
-    Ok((data?, room))
+        _ => Dataset::build(&input, options, folder, progress),
+    })?;
+    Ok((data, room))
 }
 
 /// The data set in the run's own folder, where files of the user's may be.

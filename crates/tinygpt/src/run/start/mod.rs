@@ -1,27 +1,34 @@
 //! What a training starts from: a text and new weights, other weights, or a run that stopped.
 //!
-//! **Nothing is left behind by a start that fails**: a new run's folder is made last, and what a
-//! text becomes on the way there is in a folder of its own (`room.rs`).
+//! **Nothing is left behind by a start that fails or is broken off**: a new run's folder is made last
+//! and taken away again unless something is trained in it, and what a text becomes on the way there
+//! is in a folder of its own (`data/room.rs`).
 
-mod room;
 mod weights;
 mod anew;
 mod again;
 
-use super::folder::Run;
+use super::event::{Ending, Event};
+use super::folder::{RUNS, Run};
+use super::keeper::Keeper;
 use super::keys::{Group, KEYS, find};
 use super::layers::Origin;
 use super::read::FINETUNE;
 use super::settings::{Change, Layers, Settings};
+use super::training::kept;
 use crate::error::{Error, Result};
+use crate::files::quoted;
 use crate::formats::{self, Format, Model};
 use crate::train::Trainer;
 pub use again::again;
 pub use anew::anew;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 pub use weights::fitted;
 
-/// A training about to start, and the folder it keeps.
+/// A training about to start, and the folder it keeps. Dropped before it [trains](Self::train), it
+/// takes a new run's folder away again.
 pub struct Begun {
     /// The folder.
     pub run: Run,
@@ -29,9 +36,36 @@ pub struct Begun {
     pub settings: Settings,
     /// The model, its text and its optimizer.
     pub trainer: Trainer,
+    /// Whether `runs/latest` is to name it.
+    is_latest: bool,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.run.take_back();
+    }
 }
 
 impl Begun {
+    /// [Trains](super::train). From now on a new run stays, and is the latest.
+    ///
+    /// # Errors
+    /// As for [`train`](super::train).
+    pub fn train(
+        &mut self,
+        stop: &dyn Fn() -> bool,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Ending> {
+        let (trainer, settings) = (&mut self.trainer, &self.settings.run);
+        let keeper = Keeper::open(&mut self.run, trainer, settings.tensorboard)?;
+        if self.is_latest && !keeper.run().call_latest(Path::new(RUNS)) {
+            let folder = quoted(keeper.run().folder());
+            let note = format!("runs/latest cannot be made to name this run: name it, {folder}");
+            on_event(Event::Note(&note));
+        }
+        kept(keeper, trainer, settings.sample_tokens, stop, on_event)
+    }
+
     /// Whether a run that goes on has nothing to do. One that was stopped in its last evaluation has
     /// only that to do.
     pub fn is_done(&self) -> bool {
@@ -53,7 +87,7 @@ pub struct New {
     pub overwrite: bool,
 }
 
-/// What a start tells on the way. Whoever hears it may panic to break it off: nothing of it is left.
+/// What a start tells on the way.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Starting<'a> {
@@ -65,6 +99,8 @@ pub enum Starting<'a> {
     Doing(&'a str),
     /// A folder for tokens in the making, for whoever ends the process to remove.
     Room(&'a Path),
+    /// The folder of a new run is about to be made: whoever ends the process leaves it there.
+    Folder,
     /// So many bytes of the text are read.
     Reading {
         /// Bytes done.
@@ -74,8 +110,28 @@ pub enum Starting<'a> {
     },
 }
 
-/// Who hears what a start tells.
-pub type Hear<'a> = &'a mut dyn FnMut(Starting);
+/// Who hears what a start tells, and may break it off: it ends with [`Error::Stopped`] then.
+pub type Hear<'a> = &'a mut dyn FnMut(Starting) -> ControlFlow<()>;
+
+fn tell(hear: Hear, starting: Starting) -> Result<()> {
+    if hear(starting).is_break() { Err(Error::Stopped) } else { Ok(()) }
+}
+
+/// What `read` makes of a text, its progress told. It knows no end but its own, so that to break it
+/// off is to unwind out of it; no further than here.
+fn reading<T>(hear: Hear, read: impl FnOnce(&mut dyn FnMut(u64, u64)) -> Result<T>) -> Result<T> {
+    let mut progress = |done, total| {
+        if let Err(stopped) = tell(hear, Starting::Reading { done, total }) {
+            resume_unwind(Box::new(stopped));
+        }
+    };
+    // What it was making is dropped, whole or not.
+    let read = catch_unwind(AssertUnwindSafe(|| read(&mut progress)));
+    read.unwrap_or_else(|panic| match panic.downcast::<Error>() {
+        Ok(stopped) => Err(*stopped),
+        Err(panic) => resume_unwind(panic),
+    })
+}
 
 /// Whether a path that is to be resumed is a model of another program's, for [`New::goes_on`], and no
 /// run for [`again`].
@@ -121,4 +177,47 @@ fn brought(model: &Model) -> Vec<(String, String)> {
         ours && !matches!(key.as_str(), "eval_only" | "dtype")
     };
     model.settings().iter().filter(kept).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_is_broken_off_anywhere_leaves_nothing_and_says_so() {
+        let place = tempfile::tempdir().unwrap();
+        let (text, out) = (place.path().join("my.txt"), place.path().join("new/out"));
+        std::fs::write(&text, "to be or not to be ".repeat(100)).unwrap();
+        let set = |key: &str, value: String| (key.to_owned(), value);
+        let layers = Layers {
+            text: vec![text],
+            command_line: vec![
+                set("out_dir", out.display().to_string()),
+                set("block_size", "8".into()),
+                set("n_embd", "8".into()),
+                set("threads", "1".into()),
+            ],
+            ..Layers::default()
+        };
+        let settings = settings(layers, None, false).unwrap();
+        let begin = |until: usize| {
+            let mut told = 0;
+            let settings = settings.clone();
+            let new = New { settings, model: None, goes_on: false, overwrite: false };
+            let begun = anew(new, &mut |_| {
+                told += 1;
+                if told > until { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+            (begun, told)
+        };
+        let (begun, all) = begin(usize::MAX);
+        assert!(begun.unwrap().run.folder() == out && all > 4, "{all}");
+        assert!(!out.exists(), "dropped, and never trained");
+        for until in 0..all {
+            let (begun, told) = begin(until);
+            assert!(matches!(begun, Err(Error::Stopped)) && told == until + 1, "{until}");
+            let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().flatten().collect();
+            assert_eq!(left.len(), 1, "{until}: {left:?}");
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! The weights that a training starts from, and what of its settings they decide.
 
-use super::{Hear, Starting};
+use super::{Hear, Starting, tell};
 use crate::checkpoint::{check_finite, read_progress};
 use crate::config::GptConfig;
 use crate::data::Dataset;
@@ -27,7 +27,7 @@ pub struct Weights {
 impl Weights {
     /// Loads them, and makes `settings` fit them.
     pub fn load(model: &Model, settings: &mut Settings, goes_on: bool, hear: Hear) -> Result<Self> {
-        hear(Starting::Doing(&format!("loading {}", model.path.display())));
+        tell(hear, Starting::Doing(&format!("loading {}", model.path.display())))?;
         let (params, tokenizer) = read_model(model)?;
         let path = model.path.clone();
         check_finite(&params, &path)?;
@@ -40,14 +40,14 @@ impl Weights {
         if goes_on.is_none() && (!has_state || model.format != Format::TinyGpt) {
             let (shown, only) =
                 (path.display(), if has_state { "" } else { "holds weights only; " });
-            hear(Starting::Note(&format!("{shown} {only}the optimizer starts afresh")));
+            tell(hear, Starting::Note(&format!("{shown} {only}the optimizer starts afresh")))?;
         }
         Ok(Self { path, params, tokenizer, block_size, goes_on })
     }
 
     /// Leaves out the last positions: those that were not asked for, or that no part of the text is
     /// long enough for.
-    pub fn crop(&mut self, settings: &mut Settings, data: &Dataset, hear: Hear) {
+    pub fn crop(&mut self, settings: &mut Settings, data: &Dataset, hear: Hear) -> Result<()> {
         let val = data.val.as_ref().map(|val| val.len());
         let longest =
             val.into_iter().chain([data.train.len()]).min().unwrap_or(0).saturating_sub(1);
@@ -55,12 +55,12 @@ impl Weights {
         let block_size = asked.map_or(settings.model.block_size, |(asked, _)| *asked);
         let fits = block_size.min(longest);
         if self.goes_on.is_some() || fits == 0 || fits == settings.model.block_size {
-            return;
+            return Ok(());
         }
         if fits < block_size {
-            hear(Starting::Note(&format!(
-                "block_size = {fits} instead of {block_size}: the text has no more tokens"
-            )));
+            let note =
+                format!("block_size = {fits} instead of {block_size}: the text has no more tokens");
+            tell(hear, Starting::Note(&note))?;
         }
         settings.model.block_size = fits;
         let origin = match asked {
@@ -69,6 +69,7 @@ impl Weights {
         };
         settings.origins.insert("block_size", origin);
         self.params = self.params.first_positions(&settings.model);
+        Ok(())
     }
 }
 

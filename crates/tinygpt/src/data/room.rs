@@ -17,11 +17,11 @@ pub struct Room {
 }
 
 impl Room {
-    /// One on the disk where the run will be, in the first folder above it that exists, so that a
-    /// start that fails leaves nothing. Those that a kill left there are removed.
-    pub fn beside(run: Option<&Path>) -> Result<Self> {
+    /// One on the disk where the tokens will be, in the first folder of that path that exists, so that
+    /// what fails leaves nothing. Those that a kill left there are removed.
+    pub fn beside(place: Option<&Path>) -> Result<Self> {
         let here = Path::new(".");
-        let mut above = run.into_iter().flat_map(Path::ancestors);
+        let mut above = place.into_iter().flat_map(Path::ancestors);
         let beside = above.find(|folder| folder.is_dir()).unwrap_or(here);
         // Where there was no folder of runs yet, it was here.
         [beside, here].into_iter().for_each(sweep);
