@@ -214,10 +214,9 @@ def test_ctrl_c_ends_the_encoding_of_a_long_text():
     from tiny_gpt import Tokenizer, tiny_shakespeare
 
     gpt2, text = Tokenizer.from_text("", "gpt2"), tiny_shakespeare()
-    # Parts of it have the tokens of the whole.
     # It goes in parts, of which none ends within a character.
-    for bytes_before in ["", "a"]:
-        accents = bytes_before + 600_000 * "é"
+    for before in ["", "a"]:
+        accents = before + 600_000 * "é"
         assert gpt2.decode(gpt2.encode(accents)) == accents
     interrupt = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
     text = 200 * text
