@@ -386,3 +386,14 @@ def test_gpt2s_tokens_are_those_of_tiktoken_and_need_no_network():
     assert gpt2.decode(gpt2.encode("😊")[:1]).count("\ufffd") >= 1
     with pytest.raises(ValueError, match="must be"):
         tiny_gpt.Tokenizer.from_text("abc", "words")
+
+
+def test_a_data_set_of_nanogpts_is_named_as_there():
+    Path("my.txt").write_text("to be, or not to be, that is the question:\n" * 40, "utf-8")
+    with pytest.raises(ValueError, match="data/mine"):
+        tiny_gpt.train(SMALL, dataset="mine")
+    subprocess.run([program(), "prepare", "my.txt", "--out", "data/mine"], check=True)
+    metrics = tiny_gpt.train(SMALL, dataset="mine", verbose=False)
+    assert tiny_gpt.load(metrics.folder).config.vocab_size == 16
+    with pytest.raises(ValueError, match="two texts"):
+        tiny_gpt.train("my.txt", dataset="mine")

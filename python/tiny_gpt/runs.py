@@ -52,7 +52,7 @@ def train(
     Ctrl-C or an exception of `on_event` saves first; before, it leaves nothing.
 
     Args:
-        text: a file, a folder of .txt files or several; a config file (.toml, or nanoGPT's .py); a
+        text: a file, a folder of .txt files or of nanoGPT's tokens, or several; a config file (.toml, or nanoGPT's .py); a
             dict of settings; or None for Tiny Shakespeare.
         preset: "quick" (the default), "shakespeare-char", "gpt2".
         init_from: weights to start from: a run, a checkpoint, or a model as `load` takes it.

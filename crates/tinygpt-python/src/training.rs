@@ -50,10 +50,13 @@ pub fn train(
     newest: bool,
     overwrite: bool,
 ) -> PyResult<PathBuf> {
+    let (dataset, settings): (Vec<_>, Vec<_>) =
+        settings.into_iter().partition(|(key, _)| key == "dataset");
     let layers = Layers {
         preset,
         file,
         text,
+        dataset: dataset.into_iter().next_back().map(|(_, name)| name),
         command_line: settings,
         are_arguments: true,
         ..Layers::default()

@@ -52,7 +52,7 @@ impl<'a> Keeper<'a> {
         let scalars = tensorboard.then(|| {
             let gpt = trainer.gpt();
             let model = (gpt.config(), gpt.num_params());
-            Scalars::begin(run.folder(), resumed.then_some(step), model, &records)
+            Scalars::begin(run.folder(), resumed, model, &records)
         });
         let scalars = scalars.transpose()?;
         run.keep();

@@ -36,11 +36,11 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
-    /// Begins a file in `folder`, of a run that goes on from `step`, or of a new one, with the
+    /// Begins a file in `folder`, of a run that goes on (`resumed`) or of a new one, with the
     /// `records` that the run has already, at the moments that their times of training say.
     pub fn begin(
         folder: &Path,
-        step: Option<u64>,
+        resumed: bool,
         (config, num_params): (&GptConfig, usize),
         records: &[Record],
     ) -> Result<Self> {
@@ -55,7 +55,7 @@ impl Scalars {
         };
         let started = now() - records.iter().rev().find_map(elapsed).unwrap_or(0.0);
         let mut file = record(&event(started, 0, &bytes(3, b"brain.Event:2")));
-        if step.is_some() {
+        if resumed {
             file.extend(record(&event(started, 0, &bytes(7, &[0x08, 1]))));
         }
         let mut time = started;
@@ -194,10 +194,10 @@ mod tests {
         paths
     }
 
-    fn begin(folder: &Path, step: Option<u64>, records: &[Record]) -> Scalars {
+    fn begin(folder: &Path, resumed: bool, records: &[Record]) -> Scalars {
         // 10 x 2 positions, and 1,000 other parameters.
         let config = GptConfig { n_layer: 1, n_embd: 2, block_size: 10, ..GptConfig::default() };
-        Scalars::begin(folder, step, (&config, 1020), records).unwrap()
+        Scalars::begin(folder, resumed, (&config, 1020), records).unwrap()
     }
 
     #[test]
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn every_number_of_a_line_is_a_scalar_of_its_name_and_steps_have_an_mfu() {
         let folder = tempfile::tempdir().unwrap();
-        let mut scalars = begin(folder.path(), None, &[]);
+        let mut scalars = begin(folder.path(), false, &[]);
         scalars.add(&evaluation(0)).unwrap();
         scalars.add(&step(0)).unwrap();
         let events = events(&files_in(folder.path())[0]);
@@ -250,7 +250,7 @@ mod tests {
         std::fs::write(folder.path().join(theirs), "PyTorch's").unwrap();
         let earlier = event_file(folder.path(), ahead);
         std::fs::write(&earlier, "").unwrap();
-        begin(folder.path(), Some(2), &[step(1), evaluation(2)]);
+        begin(folder.path(), true, &[step(1), evaluation(2)]);
         let paths = files_in(folder.path());
         assert!(paths.len() == 2 && paths[0] == earlier, "{paths:?}");
         let events = events(&paths[1]);
@@ -265,7 +265,7 @@ mod tests {
             Record::Step(report) => Record::Step(StepReport { elapsed_s, ..report }),
             other => other,
         };
-        begin(folder.path(), Some(2), &[evaluation(0), at(0, 100.0), evaluation(1), at(1, 900.0)]);
+        begin(folder.path(), true, &[evaluation(0), at(0, 100.0), evaluation(1), at(1, 900.0)]);
         let file = std::fs::read(&files_in(folder.path())[0]).unwrap();
         let (mut rest, mut times) = (&file[..], Vec::new());
         while !rest.is_empty() {
