@@ -60,7 +60,7 @@ def try_all(row: Row, peer: Peer, plan: Plan, workers: ExitStack) -> list[Candid
         worker = workers.enter_context(Worker(plan.python, row, peer, setting, plan.threads))
         candidate = Candidate(peer, setting, worker)
         candidates.append(candidate)
-        if row.trains and setting.bf16 and not machine.multiplies_bf16():
+        if peer.multiplies and setting.bf16 and not machine.multiplies_bf16():
             candidate.drop("this processor does not multiply bf16")
             say(f"  {peer.name}, {setting.name}: skipped: {candidate.skipped}")
             continue

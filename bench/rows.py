@@ -50,6 +50,12 @@ class Peer:
     settings: tuple[Setting, ...]
     finalists: int  # settings that are measured beside TinyGPT; the others are tried alone
 
+    @property
+    def multiplies(self) -> bool:
+        """Whether its work is products of matrices, which bf16 speeds up where the processor
+        multiplies it; else each number is used once, and fewer bits are faster to read anywhere."""
+        return self.job != "transformers"
+
 
 @dataclass(frozen=True)
 class Row:

@@ -204,6 +204,7 @@ class Racing(unittest.TestCase):
             for patch in (
                 mock.patch.object(compare, "Worker", FakeWorker),
                 mock.patch.object(compare, "say"),
+                mock.patch.object(compare.machine, "multiplies_bf16", lambda: True),
                 mock.patch.multiple(FakeWorker, speeds=speeds, dies=dies, alive=0, most=0),
             ):
                 patches.enter_context(patch)
