@@ -141,12 +141,12 @@ def head(results: Json) -> list[str]:
     packages = ", ".join(f"{name} {version}" for name, version in results["packages"].items())
     sets = ", ".join(results["instruction_sets"]) or "none known"
     computes_with = results["rows"][-1]["computes_with"] if results["rows"] else ""
-    others = [
-        f"- measured {row['measured']['date']}, tinygpt {row['measured']['commit']}, "
-        f"`{row['measured']['command']}`: {row['title']}"
-        for row in results["rows"]
-        if row["measured"]["date"] != results["date"]
-    ]
+    earlier: dict[str, list[str]] = {}
+    for row in results["rows"]:
+        of = row["measured"]
+        if of["date"] != results["date"]:
+            when = f"- measured {of['date']}, tinygpt {of['commit']}, `{of['command']}`"
+            earlier.setdefault(when, []).append(row["title"])
     return [
         "# TinyGPT beside its peers",
         "",
@@ -157,7 +157,7 @@ def head(results: Json) -> list[str]:
         f"- tinygpt {results['tinygpt']} ({results['commit']}), rustc {results['rustc']}; "
         f"computes with: {computes_with}",
         f"- Python {results['python']}, {packages}",
-        *others,
+        *(f"{when}: {'; '.join(titles)}" for when, titles in earlier.items()),
         "",
     ]
 
