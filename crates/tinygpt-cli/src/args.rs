@@ -42,13 +42,18 @@ pub fn normalised(words: impl Iterator<Item = OsString>) -> Vec<OsString> {
 }
 
 /// `--init-from=scratch` is what no flag means here, `--init-from=resume --out-dir=RUN` is
-/// `--resume=RUN`; unless a model is called so.
+/// `--resume=RUN`; unless a model is called so. `sample --init-from=MODEL` is `sample MODEL`.
 fn started(mut words: Vec<OsString>) -> Vec<OsString> {
-    let found = value_of(&words, "--init-from");
-    let Some((place, from)) = found.filter(|(_, from)| !Path::new(from).exists()) else {
+    let Some((place, from)) = value_of(&words, "--init-from") else { return words };
+    let is_called_so = Path::new(&from).exists();
+    if words.get(1).is_some_and(|verb| verb == "sample") {
+        words.drain(place);
+        if from != "resume" || is_called_so {
+            words.insert(2, from);
+        }
+    } else if is_called_so {
         return words;
-    };
-    if from == "scratch" {
+    } else if from == "scratch" {
         words.drain(place);
     } else if from == "resume" {
         words.splice(place, ["--resume".into()]);

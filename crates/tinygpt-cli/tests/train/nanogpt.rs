@@ -107,6 +107,12 @@ fn nanogpts_words_for_how_a_training_starts_are_understood() {
     assert_eq!(place.names("."), ["out-a", "runs"]);
     let error = place.run("train --init_from=resume --out_dir=out-b").failed(1);
     assert!(error.contains("out-b: there is no such run"), "{error}");
+    for words in ["--init_from=resume --out_dir=out-a", "--init_from out-a"] {
+        let said = place.run(&format!("sample {words} --start=To --max_new_tokens=3")).succeeded();
+        assert!(said.out.starts_with("To"), "{}", said.out);
+    }
+    let error = place.run("sample --init_from=gpt2-xl --start=To").failed(1);
+    assert!(error.contains("hf download"), "{error}");
     // What is called so is meant.
     place.train("--out-dir scratch --max-iters 1").succeeded();
     place.train("--init-from scratch --max-iters 1 --out-dir b").succeeded();
