@@ -28,8 +28,8 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
 }
 
 /// The same of a tensor that PyTorch has just made and that nobody has written to yet. Large ones
-/// (logits, gradients) are new memory of the system's in every step: in pages of 2 MiB that costs a
-/// small part of what it costs in pages of 4 KiB.
+/// (logits, gradients) are new memory of the system's in every step, which it hands over page by page:
+/// fewer, where they are of 2 MiB.
 pub fn new_floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Lent> {
     let mut floats = floats(tensor, len, name)?;
     ask_for_large_pages(&mut floats);

@@ -199,9 +199,11 @@ pub fn is_idle(name: &str) -> bool {
 /// false belongs.
 pub fn check_idle(name: &str, text: &str) -> Result<()> {
     let truths = ["true", "false", "True", "False", "0", "1"];
-    if IDLE.contains(&(name, true)) && !truths.contains(&text) {
-        let name = IDLE.iter().find(|(idle, _)| *idle == name).map_or("", |(idle, _)| idle);
-        return Err(Error::config(name, text, "must be true or false"));
+    match IDLE.iter().find(|(idle, _)| *idle == name) {
+        Some((name, true)) if !truths.contains(&text) => {
+            return Err(Error::config(name, text, "must be true or false"));
+        }
+        _ => {}
     }
     if name != "device" || text == "cpu" {
         return Ok(());

@@ -43,6 +43,11 @@ impl Origin {
     pub(super) fn is_typed(&self) -> bool {
         matches!(self, Origin::CommandLine | Origin::Argument)
     }
+
+    /// Whether the user said so, now or in a file.
+    pub(super) fn is_chosen(&self) -> bool {
+        self.is_typed() || matches!(self, Origin::File(_))
+    }
 }
 
 const PRESET: &str = "preset ";
@@ -76,8 +81,7 @@ impl Stack {
     /// Lays `rows` over what is there.
     pub fn lay(&mut self, rows: Vec<Setting>, origin: Origin) {
         let sets = |name| rows.iter().any(|(key, _)| key.name == name);
-        let chosen =
-            |name: &str| self.0[name].1.is_typed() || matches!(self.0[name].1, Origin::File(_));
+        let chosen = |name: &str| self.0[name].1.is_chosen();
         let takes_along = |leader, follower| sets(leader) && !sets(follower) && !chosen(follower);
         let decay_follows = takes_along("max_iters", "lr_decay_iters")
             && self.value("max_iters") == self.value("lr_decay_iters");

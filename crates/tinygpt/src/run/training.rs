@@ -21,9 +21,9 @@ use std::ops::ControlFlow;
 /// lock.
 ///
 /// # Errors
-/// Another process that trains the run; a loss or gradient that is not finite (the checkpoints stay as they were); a first or last
-/// checkpoint that cannot be written, or another file at the end. Whatever else ends a run, `last/`
-/// is saved first if it can be.
+/// Another process that trains the run; a loss or gradient that is not finite (the checkpoints stay
+/// as they were); a first or last checkpoint that cannot be written, or another file at the end.
+/// Whatever else ends a run, `last/` is saved first if it can be.
 pub fn train(
     run: &mut Run,
     trainer: &mut Trainer,

@@ -10,7 +10,6 @@ use crate::formats::{self, GoesOn, Model, with_vocabulary};
 use crate::model::{Gpt, Params, Tensors};
 use crate::run::dataset::{data_options, settle_tokenizer};
 use crate::run::folder::{RUNS, Run};
-use crate::run::layers::Origin;
 use crate::run::memory::check_training;
 use crate::run::processor::cpu;
 use crate::run::settings::Settings;
@@ -154,7 +153,7 @@ fn furnished(
 fn refuse_guess(settings: &Settings, data: &Dataset) -> Result<()> {
     let origin = &settings.origins["tokenizer"];
     let (found, expected) = (data.tokenizer.vocab_size(), settings.model.vocab_size);
-    if origin.is_typed() || matches!(origin, Origin::File(_)) || found == expected {
+    if origin.is_chosen() || found == expected {
         return Ok(());
     }
     let problem = format!(

@@ -124,7 +124,7 @@ fn fit(
     // A vocabulary that once came from a text now comes with the weights.
     settings.origins.insert("vocab_size", Origin::File(path.clone()));
     let origin = &asked.origins["tokenizer"];
-    let named = origin.is_typed() || matches!(origin, Origin::File(_));
+    let named = origin.is_chosen();
     match tokenizer {
         Some(tokenizer) => {
             settings.run.tokenizer = its_kind(model, tokenizer, &asked)?;
