@@ -1,6 +1,7 @@
 //! `Buffer`: f32 storage whose first element lies on a 64-byte line, so that no vector load of an
 //! aligned row ever touches two cache lines.
 
+use crate::pages::{self, LARGE};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -21,7 +22,7 @@ pub struct Buffer {
 struct Memory {
     given: NonNull<u8>,
     layout: Layout,
-    /// The first line in it, of `room` floats.
+    /// The first line in it, of `room` floats; where they fill a large page, that begins with them.
     start: NonNull<f32>,
     room: usize,
 }
@@ -36,15 +37,19 @@ impl Memory {
 
     /// At least `len` floats, for `len` > 0.
     fn zeros(len: usize) -> Self {
-        let lines = len.div_ceil(LINE) + 1;
+        let room = len.next_multiple_of(LINE);
+        let first =
+            if room.saturating_mul(size_of::<f32>()) < LARGE { Self::BYTES_OF_LINE } else { LARGE };
+        let lines = room / LINE + first / Self::BYTES_OF_LINE;
         let layout = Layout::array::<[f32; LINE]>(lines).expect("a length that memory could have");
         // SAFETY: there is at least one line, so the layout is not empty.
         let given = NonNull::new(unsafe { alloc_zeroed(layout) });
         let given = given.unwrap_or_else(|| handle_alloc_error(layout));
-        let skip = given.addr().get().next_multiple_of(Self::BYTES_OF_LINE) - given.addr().get();
-        // SAFETY: less than a line, and there is one more than is needed.
-        let start = unsafe { given.add(skip) }.cast();
-        Self { given, layout, start, room: (lines - 1) * LINE }
+        let skip = given.addr().get().next_multiple_of(first) - given.addr().get();
+        // SAFETY: less than `first`, and there is as much more than is needed.
+        let start: NonNull<f32> = unsafe { given.add(skip) }.cast();
+        pages::ask_for_large(NonNull::slice_from_raw_parts(start, room));
+        Self { given, layout, start, room }
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! This is the only crate of the project with `unsafe`.
 
+pub mod pages;
 pub mod buffer;
 mod lent;
 pub mod rng;

@@ -146,6 +146,19 @@ impl Turns<'_> {
     }
 }
 
+impl Worker<'_> {
+    /// Half of this worker's share of what is left of `0..n`, at least a `unit`: long stretches,
+    /// which memory gives fastest, then ever shorter ones, so that all end together.
+    pub(crate) fn take_share(&self, n: usize, unit: usize) -> Option<Range<usize>> {
+        let end = |start: usize| {
+            (start + ((n - start) / (2 * self.count)).next_multiple_of(unit).max(unit)).min(n)
+        };
+        let taken = |start: usize| (start < n).then(|| end(start));
+        let start = self.turns.0.fetch_update(Relaxed, Relaxed, taken).ok()?;
+        Some(start..end(start))
+    }
+}
+
 /// A slice that several workers write to, each in its own places.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<'a, T> {

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use std::ptr::NonNull;
-use tinygpt_kernels::Lent;
+use tinygpt_kernels::{Lent, pages};
 
 /// The `len` floats of an f32 tensor, without a copy. The caller holds `tensor`, and lets nobody else
 /// at it, until the result is dropped.
@@ -32,25 +32,9 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
 /// fewer, where they are of 2 MiB.
 pub fn new_floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Lent> {
     let mut floats = floats(tensor, len, name)?;
-    ask_for_large_pages(&mut floats);
+    pages::ask_for_large(NonNull::from(&mut floats[..]));
     Ok(floats)
 }
-
-#[cfg(target_os = "linux")]
-fn ask_for_large_pages(floats: &mut [f32]) {
-    const PAGE: usize = 2 << 20;
-    let bytes = floats.as_mut_ptr_range();
-    let (start, end) = (bytes.start.addr().next_multiple_of(PAGE), bytes.end.addr() / PAGE * PAGE);
-    if start < end {
-        let first = bytes.start.with_addr(start).cast();
-        // SAFETY: these whole pages lie within memory that is ours to write; the advice changes
-        // nothing that they hold. Where it is not taken, nothing is lost.
-        unsafe { libc::madvise(first, end - start, libc::MADV_HUGEPAGE) };
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-fn ask_for_large_pages(_: &mut [f32]) {}
 
 /// A copy of the numbers of an i64 tensor.
 pub fn integers(tensor: &Bound<'_, PyAny>, name: &str) -> PyResult<Vec<i64>> {

@@ -92,11 +92,14 @@ fn one_head<S: Simd>(
 ) {
     let d = q.len();
     let scale = 1.0 / (d as f32).sqrt();
-    let mut max = f32::NEG_INFINITY;
-    for (p, key) in p[..t].iter_mut().zip(keys.chunks_exact(d)) {
-        *p = scale * super::dot(s, q, key);
-        max = if *p > max { *p } else { max };
+    let four = t / 4 * 4;
+    for (p, keys) in p[..four].chunks_exact_mut(4).zip(keys.chunks_exact(4 * d)) {
+        scores::<S, 4>(s, p, scale, q, keys);
     }
+    for (p, key) in p[four..t].chunks_exact_mut(1).zip(keys[four * d..].chunks_exact(d)) {
+        scores::<S, 1>(s, p, scale, q, key);
+    }
+    let max = p[..t].iter().fold(f32::NEG_INFINITY, |max, &p| if p > max { p } else { max });
     let end = t.next_multiple_of(S::LANES);
     p[t..end].fill(f32::NEG_INFINITY);
     let mut sum = s.splat(0.0);
@@ -107,9 +110,13 @@ fn one_head<S: Simd>(
     }
     let inverse = 1.0 / s.sum(sum);
     let mut at = 0;
-    while at + WIDE * S::LANES <= d {
-        weighted_sum::<S, WIDE>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
-        at += WIDE * S::LANES;
+    while at + 8 * S::LANES <= d {
+        weighted_sum::<S, 8>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        at += 8 * S::LANES;
+    }
+    while at + 4 * S::LANES <= d {
+        weighted_sum::<S, 4>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        at += 4 * S::LANES;
     }
     while at + S::LANES <= d {
         weighted_sum::<S, 1>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
@@ -120,8 +127,29 @@ fn one_head<S: Simd>(
     }
 }
 
-/// Vectors of a head that are added up side by side: half of a head of 64.
-const WIDE: usize = 4;
+/// `p[j] = scale (q · keys[j, ..])` for `N` keys side by side: a chain of multiply-adds for each, so
+/// that its bits do not depend on the others.
+#[inline(always)]
+fn scores<S: Simd, const N: usize>(s: S, p: &mut [f32], scale: f32, q: &[f32], keys: &[f32]) {
+    let d = q.len();
+    let (whole, keys) = (d / S::LANES * S::LANES, &keys[..N * d]);
+    let mut sums = [s.splat(0.0); N];
+    for at in (0..whole).step_by(S::LANES) {
+        let q = s.load(&q[at..]);
+        for (j, sum) in sums.iter_mut().enumerate() {
+            *sum = s.mul_add(q, s.load(&keys[j * d + at..]), *sum);
+        }
+    }
+    if whole < d {
+        let q = s.load_part(&q[whole..]);
+        for (j, sum) in sums.iter_mut().enumerate() {
+            *sum = s.mul_add(q, s.load_part(&keys[j * d + whole..(j + 1) * d]), *sum);
+        }
+    }
+    for (p, sum) in p.iter_mut().zip(sums) {
+        *p = scale * s.sum(sum);
+    }
+}
 
 /// `y = Σ_j p[j] inverse values[j, at..]` for `N` vectors.
 #[inline(always)]

@@ -60,7 +60,7 @@ pub fn forward(
     // Long enough to be worth taking, short enough for the others to have something left.
     let unit = (16_384 / i.max(1)).next_multiple_of(TALL).max(TALL);
     cpu.run_for(n * i * o, |worker| {
-        while let Some(outputs) = worker.turns.take(o, unit) {
+        while let Some(outputs) = worker.take_share(o, unit) {
             let (first, last) = (outputs.start, outputs.end);
             dispatch!(
                 isa, some_outputs, out: Shared<f32>, x: &[f32], w: Weight, b: Option<&[f32]>,
@@ -69,6 +69,9 @@ pub fn forward(
         }
     });
 }
+
+/// Lines of 64 bytes between what is read and what is asked for.
+const AHEAD: usize = 96;
 
 /// Outputs computed side by side: their chains hide the latency of a multiply-add.
 const TALL: usize = 4;
@@ -178,20 +181,17 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
     assert!(x.len() == M * i && at + R <= o && w.len() == i * o);
     let mut acc = [[s.splat(0.0); M]; R];
     let (whole, groups) = (i - i % S::LANES, i.div_ceil(GROUP));
-    let mut col = 0;
-    while col < whole {
-        let end = whole.min(col.saturating_add(W::STRETCH));
+    for col in (0..whole).step_by(GROUP) {
+        // Memory is slower to answer than it is to read: what is read a while later.
+        for line in 0..R * GROUP / W::LINE {
+            s.prefetch(w.place(at * i + R * col + (AHEAD + line) * W::LINE));
+        }
         let mut scale = [s.splat(1.0); R];
         for (r, scale) in scale.iter_mut().enumerate() {
             *scale = s.splat(w.scale((at + r) * groups + col / GROUP));
         }
-        while col < end {
-            if col % W::LINE == 0 {
-                // The same outputs of the next tile: memory is slower to answer than it is to read.
-                for r in 0..R {
-                    s.prefetch(w.place((at + R + r) * i + col));
-                }
-            }
+        let end = whole.min(col + GROUP);
+        for col in (col..end).step_by(S::LANES) {
             let mut rows = [s.splat(0.0); M];
             for (m, row) in rows.iter_mut().enumerate() {
                 // SAFETY: whole vectors of the rows whose length was checked.
@@ -204,7 +204,6 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
                     acc[r][m] = s.mul_add(rows[m], w, acc[r][m]);
                 }
             }
-            col += S::LANES;
         }
     }
     if whole < i {
@@ -220,7 +219,13 @@ fn tile<S: Simd, W: Kept, const R: usize, const M: usize>(
             }
         }
     }
-    acc.map(|acc| acc.map(|acc| s.sum(acc)))
+    let mut sums = [[0.0; M]; R];
+    for r in 0..R {
+        for m in 0..M {
+            sums[r][m] = s.sum(acc[r][m]);
+        }
+    }
+    sums
 }
 
 #[cfg(test)]

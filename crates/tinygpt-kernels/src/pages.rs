@@ -1,0 +1,35 @@
+//! Memory in pages of 2 MiB, where the system has them (Linux).
+//!
+//! A step walks through hundreds of megabytes. In pages of 4 KiB the processor looks up a hundred
+//! thousand addresses for that, and on a virtual machine each of them twice: a tenth of the time.
+
+use std::ptr::NonNull;
+
+/// Memory that is to be in large pages begins on a multiple of this.
+pub(crate) const LARGE: usize = if cfg!(target_os = "linux") { 2 << 20 } else { 64 };
+
+/// Asks for large pages wherever whole ones lie in `memory`, which nobody has written to yet (of
+/// what was written to, the system would have to copy each).
+#[cfg(target_os = "linux")]
+pub fn ask_for_large<T>(memory: NonNull<[T]>) {
+    let first = memory.as_ptr().cast::<u8>();
+    let start = first.addr().next_multiple_of(LARGE);
+    let end = (first.addr() + memory.len() * size_of::<T>()) / LARGE * LARGE;
+    if start < end {
+        let first = first.with_addr(start).cast();
+        // SAFETY: the advice changes nothing that these pages hold, whoever has them. Where it is
+        // not taken, nothing is lost.
+        unsafe { libc::madvise(first, end - start, libc::MADV_HUGEPAGE) };
+    }
+}
+
+/// Other systems choose for themselves.
+#[cfg(not(target_os = "linux"))]
+pub fn ask_for_large<T>(_: NonNull<[T]>) {}
+
+/// A `Vec` with place for `len`, in large pages.
+pub fn with_capacity<T>(len: usize) -> Vec<T> {
+    let mut vec = Vec::with_capacity(len);
+    ask_for_large(NonNull::from(vec.spare_capacity_mut()));
+    vec
+}
