@@ -81,7 +81,7 @@ impl Cpu {
         let scratch = Shared::new(&self.scratch);
         let count = self.threads();
         let taken = AtomicUsize::new(0);
-        let turns = Turns(&taken);
+        let turns = Turns { next: &taken, workers: count };
         self.pool.run(&|id| {
             // SAFETY: a worker takes only the buffer of its own id, and runs never overlap because
             // `Cpu` is not `Sync` (the cells see to that).
@@ -99,7 +99,8 @@ impl Cpu {
         }
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
-        f(Worker { id: 0, count: 1, turns: Turns(&AtomicUsize::new(0)), scratch });
+        let turns = Turns { next: &AtomicUsize::new(0), workers: 1 };
+        f(Worker { id: 0, count: 1, turns, scratch });
     }
 }
 
@@ -136,25 +137,27 @@ impl<'a> Worker<'a> {
 /// Work that is taken piece by piece: a worker that is slowed down by whatever else the machine
 /// does then takes less of it. All the workers of one run take from the same.
 #[derive(Clone, Copy)]
-pub(crate) struct Turns<'a>(&'a AtomicUsize);
+pub(crate) struct Turns<'a> {
+    next: &'a AtomicUsize,
+    workers: usize,
+}
 
 impl Turns<'_> {
     /// The next `unit` of `0..n` that nobody has taken yet.
     pub(crate) fn take(&self, n: usize, unit: usize) -> Option<Range<usize>> {
-        let start = self.0.fetch_add(unit, Relaxed);
+        let start = self.next.fetch_add(unit, Relaxed);
         (start < n).then(|| start..(start + unit).min(n))
     }
-}
 
-impl Worker<'_> {
-    /// Half of this worker's share of what is left of `0..n`, at least a `unit`: long stretches,
-    /// which memory gives fastest, then ever shorter ones, so that all end together.
+    /// Half of a worker's share of what nobody has taken yet, in whole `unit`s: long stretches
+    /// first, which memory gives fastest, then ever shorter ones, so that all end together.
     pub(crate) fn take_share(&self, n: usize, unit: usize) -> Option<Range<usize>> {
         let end = |start: usize| {
-            (start + ((n - start) / (2 * self.count)).next_multiple_of(unit).max(unit)).min(n)
+            let units = (n - start).div_ceil(2 * self.workers * unit);
+            (start + units * unit).min(n)
         };
         let taken = |start: usize| (start < n).then(|| end(start));
-        let start = self.turns.0.fetch_update(Relaxed, Relaxed, taken).ok()?;
+        let start = self.next.fetch_update(Relaxed, Relaxed, taken).ok()?;
         Some(start..end(start))
     }
 }

@@ -60,7 +60,7 @@ pub fn forward(
     // Long enough to be worth taking, short enough for the others to have something left.
     let unit = (16_384 / i.max(1)).next_multiple_of(TALL).max(TALL);
     cpu.run_for(n * i * o, |worker| {
-        while let Some(outputs) = worker.take_share(o, unit) {
+        while let Some(outputs) = worker.turns.take_share(o, unit) {
             let (first, last) = (outputs.start, outputs.end);
             dispatch!(
                 isa, some_outputs, out: Shared<f32>, x: &[f32], w: Weight, b: Option<&[f32]>,

@@ -81,8 +81,6 @@ pub enum Start<'a> {
 const K_BLOCK: usize = 768;
 /// Rows of A in one block: with `K_BLOCK` columns they fit most of L2.
 const ROW_BLOCK: usize = 96;
-/// Most panels of B that are packed together for all, so that reading goes along its rows.
-const PANELS_TOGETHER: usize = 12;
 /// Most panels of B that a worker packs for itself: with `K_BLOCK` rows they leave half of L2.
 const PANELS_OWN: usize = 4;
 
@@ -210,6 +208,13 @@ impl<'a> Job<'a> {
     }
 }
 
+/// A range in pieces of `most`.
+#[inline(always)]
+fn blocks(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(most).map(move |start| start..(start + most).min(end))
+}
+
 /// B is packed for all; each worker packs the rows of A that it takes.
 fn by_rows(cpu: &Cpu, job: Job) {
     let (isa, Job { m, n, .. }, words) = (cpu.isa(), job, job.words());
@@ -218,9 +223,8 @@ fn by_rows(cpu: &Cpu, job: Job) {
     let mut pack = cpu.pack.borrow_mut();
     pack.resize(panels * width * words);
     let packed = Shared::of(&mut pack);
-    let unit = panels.div_ceil(cpu.threads()).min(PANELS_TOGETHER);
     cpu.run(|worker| {
-        while let Some(part) = worker.turns.take(panels, unit) {
+        while let Some(part) = worker.turns.take_share(panels, 1) {
             let cols = part.start * width..n.min(part.end * width);
             // SAFETY: each panel belongs to one worker.
             let out = unsafe { packed.slice(part.start * width * words..part.end * width * words) };
@@ -231,16 +235,16 @@ fn by_rows(cpu: &Cpu, job: Job) {
     // Every worker makes room for as many rows as there may be, so that none has to when it first
     // takes a large piece.
     let room = job.room(isa, ROW_BLOCK.min(m));
-    // A few pieces for each worker, so that none waits long for the last.
-    let unit = m.div_ceil(8 * cpu.threads()).next_multiple_of(TILE_ROWS).min(ROW_BLOCK);
     cpu.run(|worker| {
         let turns = worker.turns;
         let scratch = worker.scratch(room);
-        while let Some(rows) = turns.take(m, unit) {
-            dispatch!(
-                isa, some_rows, job: Job<'_>, rows: Range<usize>, scratch: &mut [f32],
-                panels: &[f32],
-            );
+        while let Some(share) = turns.take_share(m, TILE_ROWS) {
+            for rows in blocks(share, ROW_BLOCK) {
+                dispatch!(
+                    isa, some_rows, job: Job<'_>, rows: Range<usize>, scratch: &mut [f32],
+                    panels: &[f32],
+                );
+            }
         }
     });
 }
@@ -278,17 +282,18 @@ fn by_columns(cpu: &Cpu, job: Job) {
         });
     }
     let packed = &pack[..];
-    let unit = panels.div_ceil(4 * cpu.threads()).min(PANELS_OWN);
     cpu.run(|worker| {
         let turns = worker.turns;
-        let scratch = worker.scratch(unit * width * words);
-        while let Some(part) = turns.take(panels, unit) {
-            let cols = part.start * width..n.min(part.end * width);
-            let panels = &mut scratch[..part.len() * width * words];
-            dispatch!(
-                isa, some_columns, job: Job<'_>, cols: Range<usize>, panels: &mut [f32],
-                packed: &[f32],
-            );
+        let scratch = worker.scratch(panels.min(PANELS_OWN) * width * words);
+        while let Some(share) = turns.take_share(panels, 1) {
+            for part in blocks(share, PANELS_OWN) {
+                let cols = part.start * width..n.min(part.end * width);
+                let panels = &mut scratch[..part.len() * width * words];
+                dispatch!(
+                    isa, some_columns, job: Job<'_>, cols: Range<usize>, panels: &mut [f32],
+                    packed: &[f32],
+                );
+            }
         }
     });
 }
@@ -301,9 +306,8 @@ fn left<S: Simd>(s: S, out: &mut [f32], job: Job, rows: Range<usize>) {
 #[inline(always)]
 fn some_columns<S: Simd>(s: S, job: Job, cols: Range<usize>, panels: &mut [f32], packed: &[f32]) {
     job.pack_panels(s, panels, cols.clone());
-    for r0 in (0..job.m).step_by(ROW_BLOCK) {
-        let rows = r0..(r0 + ROW_BLOCK).min(job.m);
-        let left = job.left::<S>(packed, r0, r0);
+    for rows in blocks(0..job.m, ROW_BLOCK) {
+        let left = job.left::<S>(packed, rows.start, rows.start);
         // SAFETY: this worker alone has these columns.
         unsafe { tiles(s, job, left, panels, rows, cols.clone()) };
     }
