@@ -3,7 +3,7 @@
 //! Derivation: `docs/math/gelu.md`. Sources: Hendrycks and Gimpel, "Gaussian error linear units"
 //! (2016); Elfwing et al. (2018) for SiLU.
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, SHARE, Shared};
 use crate::profile::Op;
 use crate::simd::math::{gaussian, sigmoid};
 use crate::simd::{Simd, dispatch};
@@ -31,11 +31,12 @@ pub fn forward(cpu: &Cpu, y: &mut [f32], x: &[f32], kind: Kind) {
     let isa = cpu.isa();
     let (n, y) = (x.len(), Shared::of(y));
     cpu.run_for(n, |worker| {
-        let part = worker.part(n, 16);
-        let x = &x[part.clone()];
-        // SAFETY: this worker alone has this part.
-        let y = unsafe { y.slice(part) };
-        dispatch!(isa, forward_part, y: &mut [f32], x: &[f32], kind: Kind);
+        while let Some(part) = worker.turns.take_share(n, SHARE) {
+            let x = &x[part.clone()];
+            // SAFETY: this worker alone has this part.
+            let y = unsafe { y.slice(part) };
+            dispatch!(isa, forward_part, y: &mut [f32], x: &[f32], kind: Kind);
+        }
     });
 }
 
@@ -70,10 +71,11 @@ pub fn backward(cpu: &Cpu, dx: &mut [f32], x: &mut [f32], kind: Kind) {
     let isa = cpu.isa();
     let (n, dx, x) = (x.len(), Shared::of(dx), Shared::of(x));
     cpu.run_for(n, |worker| {
-        let part = worker.part(n, 16);
-        // SAFETY: this worker alone has this part of both.
-        let (dx, x) = unsafe { (dx.slice(part.clone()), x.slice(part)) };
-        dispatch!(isa, backward_part, dx: &mut [f32], x: &mut [f32], kind: Kind);
+        while let Some(part) = worker.turns.take_share(n, SHARE) {
+            // SAFETY: this worker alone has this part of both.
+            let (dx, x) = unsafe { (dx.slice(part.clone()), x.slice(part)) };
+            dispatch!(isa, backward_part, dx: &mut [f32], x: &mut [f32], kind: Kind);
+        }
     });
 }
 

@@ -3,7 +3,7 @@
 //! Derivation: `docs/math/adamw.md`. Source: Loshchilov and Hutter, "Decoupled weight decay
 //! regularization" (ICLR 2019), algorithm 2, in the order of PyTorch's `torch.optim.AdamW`.
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, SHARE, Shared};
 use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -43,14 +43,15 @@ pub fn step(cpu: &Cpu, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], 
     let isa = cpu.isa();
     let (w, m, v) = (Shared::of(w), Shared::of(m), Shared::of(v));
     cpu.run_for(n, |worker| {
-        let part = worker.part(n, 16);
-        // SAFETY: this worker alone has this part.
-        let (w, m, v) =
-            unsafe { (w.slice(part.clone()), m.slice(part.clone()), v.slice(part.clone())) };
-        let dw = &dw[part];
-        dispatch!(
-            isa, step_part, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper,
-        );
+        while let Some(part) = worker.turns.take_share(n, SHARE) {
+            // SAFETY: this worker alone has this part.
+            let (w, m, v) =
+                unsafe { (w.slice(part.clone()), m.slice(part.clone()), v.slice(part.clone())) };
+            let dw = &dw[part];
+            dispatch!(
+                isa, step_part, w: &mut [f32], m: &mut [f32], v: &mut [f32], dw: &[f32], h: Hyper,
+            );
+        }
     });
 }
 

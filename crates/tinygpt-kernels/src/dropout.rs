@@ -224,9 +224,9 @@ fn each_row(
     let isa = cpu.isa();
     let out = Shared::of(out);
     cpu.run(|worker| {
-        let rows = worker.part(n, 1);
+        let turns = worker.turns;
         let scratch = worker.scratch(factors_len(c));
-        for row in rows {
+        for row in std::iter::from_fn(|| turns.take_share(n, 8)).flatten() {
             // SAFETY: each row belongs to one worker.
             let out = unsafe { out.slice(row * c..(row + 1) * c) };
             if mask.is_none() {

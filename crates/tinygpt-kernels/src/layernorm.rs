@@ -10,6 +10,9 @@ use crate::sum::add_rows;
 /// What is added to the variance: GPT-2's and PyTorch's 1e-5.
 pub const EPS: f32 = 1e-5;
 
+/// Rows that a worker takes at a time, or more.
+const ROWS: usize = 8;
+
 /// ```text
 /// y[n, c] = (x[n, c] - mean[n]) * rstd[n] * w[c] + b[c],   rstd = 1 / sqrt(variance + EPS)
 /// ```
@@ -30,16 +33,17 @@ pub fn forward(
     let isa = cpu.isa();
     let (y, stat) = (Shared::of(y), Shared::of(stat));
     cpu.run_for(n * c, |worker| {
-        let rows = worker.part(n, 1);
-        let x = &x[rows.start * c..rows.end * c];
-        // SAFETY: this worker alone has these rows.
-        let (y, stat) = unsafe {
-            (y.slice(rows.start * c..rows.end * c), stat.slice(2 * rows.start..2 * rows.end))
-        };
-        dispatch!(
-            isa, forward_rows, y: &mut [f32], stat: &mut [f32], x: &[f32], w: &[f32],
-            b: Option<&[f32]>,
-        );
+        while let Some(rows) = worker.turns.take_share(n, ROWS) {
+            let x = &x[rows.start * c..rows.end * c];
+            // SAFETY: this worker alone has these rows.
+            let (y, stat) = unsafe {
+                (y.slice(rows.start * c..rows.end * c), stat.slice(2 * rows.start..2 * rows.end))
+            };
+            dispatch!(
+                isa, forward_rows, y: &mut [f32], stat: &mut [f32], x: &[f32], w: &[f32],
+                b: Option<&[f32]>,
+            );
+        }
     });
 }
 
@@ -107,15 +111,17 @@ pub fn backward(
     let isa = cpu.isa();
     let dx = Shared::of(dx);
     cpu.run(|worker| {
-        let rows = worker.part(n, 1);
-        let floats = rows.start * c..rows.end * c;
-        let (dy, x) = (&dy[floats.clone()], &x[floats.clone()]);
-        let stat = &stat[2 * rows.start..2 * rows.end];
-        // SAFETY: this worker alone has these rows.
-        let dx = unsafe { dx.slice(floats) };
-        dispatch!(
-            isa, backward_rows, dx: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32], w: &[f32],
-        );
+        while let Some(rows) = worker.turns.take_share(n, ROWS) {
+            let floats = rows.start * c..rows.end * c;
+            let (dy, x) = (&dy[floats.clone()], &x[floats.clone()]);
+            let stat = &stat[2 * rows.start..2 * rows.end];
+            // SAFETY: this worker alone has these rows.
+            let dx = unsafe { dx.slice(floats) };
+            dispatch!(
+                isa, backward_rows, dx: &mut [f32], dy: &[f32], x: &[f32], stat: &[f32],
+                w: &[f32],
+            );
+        }
     });
     let dw = Shared::of(dw);
     cpu.run(|worker| {

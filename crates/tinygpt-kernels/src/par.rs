@@ -162,6 +162,9 @@ impl Turns<'_> {
     }
 }
 
+/// Elements that a worker takes at a time of something that is done to each, or more.
+pub(crate) const SHARE: usize = 4096;
+
 /// A slice that several workers write to, each in its own places.
 #[derive(Clone, Copy)]
 pub(crate) struct Shared<'a, T> {

@@ -21,8 +21,6 @@ pub enum Weight<'a> {
 
 /// What a weight is kept in.
 pub(super) trait Kept: Copy {
-    /// How many weights of a row share a scale.
-    const STRETCH: usize = usize::MAX;
     /// How many are in 64 bytes.
     const LINE: usize;
     /// Where the weight `at` is, or would be.
@@ -84,7 +82,6 @@ impl Kept for &[u16] {
 }
 
 impl Kept for (&[i8], &[f32]) {
-    const STRETCH: usize = GROUP;
     const LINE: usize = 64;
     #[inline(always)]
     fn place(self, at: usize) -> *const f32 {
