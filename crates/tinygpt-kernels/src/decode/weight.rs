@@ -1,6 +1,6 @@
 //! The weight of a layer in one of three kinds of numbers, and how a vector of them is read.
 
-use crate::narrow::{GROUP, from_bf16, from_int8};
+use crate::narrow::{from_bf16, from_int8};
 use crate::simd::Simd;
 
 /// The weight (O, I) of a layer, as it is kept.
@@ -10,7 +10,7 @@ pub enum Weight<'a> {
     F32(&'a [f32]),
     /// See [`crate::narrow`].
     Bf16(&'a [u16]),
-    /// Row by row a scale for each group of [`GROUP`] inputs.
+    /// Row by row a scale for each group of [`GROUP`](crate::narrow::GROUP) inputs.
     Int8 {
         /// (O, I)
         values: &'a [i8],

@@ -6,7 +6,7 @@ use crate::simd::Simd;
 
 /// How many rows before its turn a row's cache lines are asked for: the jumps from one to the next
 /// are too long for the processor to foresee.
-pub(super) const AHEAD: usize = 4;
+pub(super) const AHEAD: usize = 16;
 
 /// Packs columns `cols` of B to panels: rows of a tile's width, the last panel's filled up with
 /// zeros.
