@@ -398,9 +398,25 @@ mod tests {
                         }
                     }
                 });
-                assert!(hits.iter().all(|&x| x == 2.0), "{threads} threads, {n} elements");
+                cpu.run(|worker| {
+                    while let Some(share) = worker.turns.take_share(n, 16) {
+                        // SAFETY: shares are disjoint.
+                        for x in unsafe { shared.slice(share) } {
+                            *x += 1.0;
+                        }
+                    }
+                });
+                assert!(hits.iter().all(|&x| x == 3.0), "{threads} threads, {n} elements");
             }
         }
+    }
+
+    #[test]
+    fn shares_are_whole_units_and_get_ever_smaller() {
+        let turns = Turns { next: &AtomicUsize::new(0), workers: 2 };
+        let shares = std::iter::from_fn(|| turns.take_share(100, 8));
+        let lens: Vec<usize> = shares.map(|share| share.len()).collect();
+        assert_eq!(lens, [32, 24, 16, 8, 8, 8, 4]);
     }
 
     #[test]

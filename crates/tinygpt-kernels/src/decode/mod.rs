@@ -57,7 +57,7 @@ pub fn forward(
     let floats = words + n * (i + o);
     let _time = cpu.timed(Op::new("linear few rows", &[n, i, o], 2 * n * i * o, floats));
     let (isa, out, dims) = (cpu.isa(), Shared::of(y), (n, i, o));
-    // Long enough to be worth taking, short enough for the others to have something left.
+    // The least that is worth taking.
     let unit = (16_384 / i.max(1)).next_multiple_of(TALL).max(TALL);
     cpu.run_for(n * i * o, |worker| {
         while let Some(outputs) = worker.turns.take_share(o, unit) {
