@@ -111,11 +111,31 @@ def test_impossible_settings_are_named(which):
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
+    with pytest.raises(ValueError, match="quantize"):
+        gpt.generate(idx, 3, quantize="int4")
     for wrong in (dict(stop="end"), dict(max_new_tokens=2.5)):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
     with pytest.raises(IndexError):
         gpt.generate(torch.tensor([[300]]), 3)
+
+
+def test_8_bits_write_what_weights_rounded_to_them_do():
+    gpt, idx = model(engine="rust"), torch.tensor([[1, 2, 3]])
+    before = {name: value.clone() for name, value in gpt.state_dict().items()}
+    text = gpt.generate(idx, 20, temperature=0, quantize="int8")
+    assert all(torch.equal(value, before[name]) for name, value in gpt.state_dict().items())
+    rounded = model(engine="torch")
+    rounded.load_state_dict(before)
+    with torch.no_grad():
+        for name, weight in rounded.named_parameters():
+            if weight.dim() == 2 and "wpe" not in name:  # a scale for every 64 of a row
+                for group in weight.split(64, dim=1):
+                    scale = group.abs().amax(1, keepdim=True) / 127
+                    group.copy_(torch.where(scale > 0, (group / scale).round() * scale, 0))
+    assert torch.equal(text, rounded.generate(idx, 20, temperature=0))
+    with pytest.raises(ValueError, match="quantize.*Rust"):
+        rounded.generate(idx, 3, quantize="int8")
 
 
 @ENGINES

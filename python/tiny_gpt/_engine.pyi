@@ -68,6 +68,7 @@ class Engine:
         stop: Sequence[int],
         on_token: Callable[[int, int], Any] | None,
         vocab_size: int,
+        quantize: str | None,
         threads: int,
     ) -> list[list[int]]:
         """The texts (B) of `idx` (B, T) with up to `max_new_tokens` more."""

@@ -133,7 +133,12 @@ def how(dropout: float) -> dict[str, Any]:
 
 @uncompiled
 def generate(
-    model: TinyGPT, idx: Tensor, max_new_tokens: int, sampling: Sampling, vocab_size: int
+    model: TinyGPT,
+    idx: Tensor,
+    max_new_tokens: int,
+    sampling: Sampling,
+    vocab_size: int,
+    quantize: str | None,
 ) -> list[list[int]]:
     """As `TinyGPT.generate`: the texts (B) as lists."""
     rust, s = of(model), sampling
@@ -149,6 +154,7 @@ def generate(
         stop=sorted(s.stop),
         on_token=s.stream,
         vocab_size=vocab_size,
+        quantize=quantize,
         threads=threads(),
     )
 

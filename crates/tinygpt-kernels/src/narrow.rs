@@ -33,14 +33,15 @@ pub fn from_bf16(x: u16) -> f32 {
 }
 
 /// `values` and their `scale` written: `w[i] ≈ values[i] * scale`, within half a scale (of normal
-/// numbers), with the
-/// largest at 127. What is not finite makes the scale so.
+/// numbers), with the largest at 127. What is not finite makes the scale so.
 pub fn to_int8(values: &mut [i8], scale: &mut f32, w: &[f32]) {
     assert_eq!(values.len(), w.len());
-    let larger = |most: f32, x: &f32| if most.is_nan() || x.abs() <= most { most } else { x.abs() };
-    *scale = w.iter().fold(0.0, larger) / 127.0;
+    // Without their signs, numbers are in the order of their bits, and what is none comes last.
+    let most = w.iter().map(|w| w.to_bits() & 0x7fff_ffff).max().unwrap_or(0);
+    *scale = f32::from_bits(most) / 127.0;
     for (value, w) in values.iter_mut().zip(w) {
-        *value = (w / *scale).round_ties_even() as i8;
+        // So far from 0 a float's last bits count ones: the sum is rounded to one, ties to even.
+        *value = (w / *scale + 1.5 * (1 << 23) as f32).to_bits() as i8;
     }
 }
 

@@ -149,7 +149,7 @@ impl Engine {
     /// `on_token(row, token)` is called with each.
     #[pyo3(signature = (
         params, idx, max_new_tokens, *, temperature, top_k, top_p, min_p, seed, stop, on_token,
-        vocab_size, threads
+        vocab_size, quantize, threads
     ))]
     fn generate(
         &self,
@@ -165,6 +165,7 @@ impl Engine {
         stop: Vec<u32>,
         on_token: Option<Py<PyAny>>,
         vocab_size: usize,
+        quantize: Option<&str>,
         threads: usize,
     ) -> PyResult<Vec<Vec<u32>>> {
         let (b, t): (usize, usize) = idx.getattr("shape")?.extract()?;
@@ -175,7 +176,14 @@ impl Engine {
             (0..b as u32).map(|row| Sampler::new(&sampling, row)).collect();
         let mut samplers = samplers.map_err(exception)?;
         let lent = self.lent(&params)?;
-        let precision = Precision::of(self.dtype, Isa::best());
+        let precision = match quantize {
+            None => Precision::of(self.dtype, Isa::best()),
+            Some(name) if name == Precision::Int8.name() => Precision::Int8,
+            Some(other) => {
+                let problem = format!("quantize = {other:?}: expected \"int8\" or None");
+                return Err(PyValueError::new_err(problem));
+            }
+        };
         // What is kept in fewer bits is rounded: a copy, not the caller's.
         let params = if precision == Precision::F32 { lent } else { lent.clone() };
         detached(py, || {
