@@ -235,8 +235,8 @@ class TinyGPT(nn.Module):
                 (torch.manual_seed).
             stop: a row ends with the first of these tokens; shorter rows are filled up with it.
             stream: called with (row, token) for each new token.
-            quantize: "int8" reads the weights in 8 bits, with a scale for every 64: faster, and nearly
-                the same logits. Only the Rust engine does.
+            quantize: "int8" reads the weights in 8 bits, with a scale for every 64: faster (after a copy
+                of them is made, in each call), and nearly the same logits. Only the Rust engine does.
         """
         idx, _ = self.as_ids(idx, longest=None)
         max_new_tokens = whole("max_new_tokens", max_new_tokens)
@@ -247,7 +247,8 @@ class TinyGPT(nn.Module):
         if engine.runs(self):
             texts = engine.generate(self, idx, max_new_tokens, sampling, known, quantize)
         elif quantize is not None:
-            raise ValueError(f"quantize = {quantize!r}: only the Rust engine writes in fewer bits")
+            why = engine.why_not(self) or 'engine = "torch"'
+            raise ValueError(f"quantize = {quantize!r}: only the Rust engine has it, but {why}")
         else:
             with evaluating(self):
                 texts = sampling.texts(self.last_logits, idx, max_new_tokens, known)

@@ -37,17 +37,17 @@ impl Memory {
 
     /// At least `len` floats, for `len` > 0.
     fn zeros(len: usize) -> Self {
-        let room = len.next_multiple_of(LINE);
-        let first =
-            if room.saturating_mul(size_of::<f32>()) < LARGE { Self::BYTES_OF_LINE } else { LARGE };
-        let lines = room / LINE + first / Self::BYTES_OF_LINE;
-        let layout = Layout::array::<[f32; LINE]>(lines).expect("a length that memory could have");
+        let lines = len.div_ceil(LINE);
+        let align = if lines < LARGE / Self::BYTES_OF_LINE { Self::BYTES_OF_LINE } else { LARGE };
+        let layout = Layout::array::<[f32; LINE]>(lines + align / Self::BYTES_OF_LINE)
+            .expect("a length that memory could have");
         // SAFETY: there is at least one line, so the layout is not empty.
         let given = NonNull::new(unsafe { alloc_zeroed(layout) });
         let given = given.unwrap_or_else(|| handle_alloc_error(layout));
-        let skip = given.addr().get().next_multiple_of(first) - given.addr().get();
-        // SAFETY: less than `first`, and there is as much more than is needed.
+        let skip = given.addr().get().next_multiple_of(align) - given.addr().get();
+        // SAFETY: less than `align`, and there is as much more than is needed.
         let start: NonNull<f32> = unsafe { given.add(skip) }.cast();
+        let room = lines * LINE;
         pages::ask_for_large(NonNull::slice_from_raw_parts(start, room));
         Self { given, layout, start, room }
     }
@@ -114,13 +114,40 @@ mod tests {
     #[test]
     fn every_length_is_zeroed_aligned_and_exact() {
         let large = LARGE / size_of::<f32>();
-        for len in [0, 1, 15, 16, 17, 1000, large - 17, large, large + 1] {
+        for len in [0, 1, 15, 16, 17, 1000, 2 * large - 17, 2 * large + 1] {
             let buffer = Buffer::zeros(len);
             assert_eq!(buffer.len(), len);
             assert!(buffer.iter().all(|&x| x == 0.0));
-            let line = if len < large { 64 } else { LARGE };
-            assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(line), "{len}");
+            let align = if len < large { 64 } else { LARGE };
+            assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(align), "{len}");
         }
+    }
+
+    #[test]
+    #[should_panic(expected = "a length that memory could have")]
+    fn a_length_that_no_memory_has_is_refused() {
+        Buffer::zeros(usize::MAX);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn large_pages_are_asked_for() {
+        let buffer = Buffer::zeros(1 << 22);
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
+        let mut inside = false;
+        for line in maps.lines() {
+            let range = line.split(' ').next().and_then(|range| range.split_once('-'));
+            let range =
+                range.map(|(a, b)| (usize::from_str_radix(a, 16), usize::from_str_radix(b, 16)));
+            if let Some((Ok(from), Ok(to))) = range {
+                inside = (from..to).contains(&buffer.as_ptr().addr());
+            } else if let (true, Some(flags)) = (inside, line.strip_prefix("VmFlags:")) {
+                let has = std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists();
+                assert!(!has || flags.split(' ').any(|flag| flag == "hg"), "{flags}");
+                return;
+            }
+        }
+        eprintln!("skipped: /proc/self/smaps does not show the buffer's memory");
     }
 
     /// Of a gibibyte, two pages; other tests take some meanwhile.

@@ -2,7 +2,7 @@
 //!
 //! Derivation: `docs/math/cross-entropy.md`.
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, Shared, rows_of_share};
 use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
@@ -29,16 +29,17 @@ pub fn forward(
     let isa = cpu.isa();
     let (losses, lse) = (Shared::of(losses), Shared::of(lse));
     cpu.run(|worker| {
-        let rows = worker.part(n, 1);
-        let (logits, targets) = (&logits[rows.start * v..rows.end * v], &targets[rows.clone()]);
-        // SAFETY: this worker alone has these rows.
-        let (losses, lse) = unsafe { (losses.slice(rows.clone()), lse.slice(rows)) };
-        dispatch!(isa, lse_rows, lse: &mut [f32], logits: &[f32], v: usize);
-        for (i, loss) in losses.iter_mut().enumerate() {
-            *loss = match targets[i] {
-                IGNORE => 0.0,
-                target => lse[i] - logits[i * v..(i + 1) * v][target as usize],
-            };
+        while let Some(rows) = worker.turns.take_share(n, rows_of_share(v)) {
+            let (logits, targets) = (&logits[rows.start * v..rows.end * v], &targets[rows.clone()]);
+            // SAFETY: this worker alone has these rows.
+            let (losses, lse) = unsafe { (losses.slice(rows.clone()), lse.slice(rows)) };
+            dispatch!(isa, lse_rows, lse: &mut [f32], logits: &[f32], v: usize);
+            for (i, loss) in losses.iter_mut().enumerate() {
+                *loss = match targets[i] {
+                    IGNORE => 0.0,
+                    target => lse[i] - logits[i * v..(i + 1) * v][target as usize],
+                };
+            }
         }
     });
 }
@@ -84,14 +85,15 @@ pub fn backward(
     let isa = cpu.isa();
     let dlogits = Shared::of(dlogits);
     cpu.run(|worker| {
-        let rows = worker.part(n, 1);
-        // SAFETY: this worker alone has these rows.
-        let d = unsafe { dlogits.slice(rows.start * v..rows.end * v) };
-        let (lse, targets) = (&lse[rows.clone()], &targets[rows]);
-        dispatch!(
-            isa, backward_rows, d: &mut [f32], lse: &[f32], targets: &[i32], scale: f32,
-            v: usize,
-        );
+        while let Some(rows) = worker.turns.take_share(n, rows_of_share(v)) {
+            // SAFETY: this worker alone has these rows.
+            let d = unsafe { dlogits.slice(rows.start * v..rows.end * v) };
+            let (lse, targets) = (&lse[rows.clone()], &targets[rows]);
+            dispatch!(
+                isa, backward_rows, d: &mut [f32], lse: &[f32], targets: &[i32], scale: f32,
+                v: usize,
+            );
+        }
     });
 }
 

@@ -9,7 +9,7 @@
 //!
 //! Source: Srivastava et al., "Dropout" (JMLR 2014), in the inverted form.
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, Shared, rows_of_share};
 use crate::profile::Op;
 use crate::rng::{MUL, WEYL, philox};
 use crate::simd::{Simd, dispatch};
@@ -132,12 +132,14 @@ pub fn apply(cpu: &Cpu, x: &mut [f32], mask: Mask, (n, c): (usize, usize)) {
     let isa = cpu.isa();
     let x = Shared::of(x);
     cpu.run(|worker| {
-        let rows = worker.part(n, 1);
-        // SAFETY: this worker alone has these rows.
-        let x = unsafe { x.slice(rows.start * c..rows.end * c) };
+        let turns = worker.turns;
         let scratch = worker.scratch(factors_len(c));
-        let mask = mask.from_row(mask.first_row as usize + rows.start);
-        dispatch!(isa, apply_rows, x: &mut [f32], scratch: &mut [f32], mask: Mask, c: usize);
+        while let Some(rows) = turns.take_share(n, rows_of_share(c)) {
+            // SAFETY: this worker alone has these rows.
+            let x = unsafe { x.slice(rows.start * c..rows.end * c) };
+            let (to, mask) = (&mut *scratch, mask.from_row(mask.first_row as usize + rows.start));
+            dispatch!(isa, apply_rows, x: &mut [f32], to: &mut [f32], mask: Mask, c: usize);
+        }
     });
 }
 
@@ -226,7 +228,7 @@ fn each_row(
     cpu.run(|worker| {
         let turns = worker.turns;
         let scratch = worker.scratch(factors_len(c));
-        for row in std::iter::from_fn(|| turns.take_share(n, 8)).flatten() {
+        for row in std::iter::from_fn(|| turns.take_share(n, rows_of_share(c))).flatten() {
             // SAFETY: each row belongs to one worker.
             let out = unsafe { out.slice(row * c..(row + 1) * c) };
             if mask.is_none() {

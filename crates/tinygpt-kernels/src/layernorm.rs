@@ -2,16 +2,13 @@
 //!
 //! Derivation: `docs/math/layernorm.md`. Source: Ba, Kiros, Hinton, "Layer normalization" (2016).
 
-use crate::par::{Cpu, Shared};
+use crate::par::{Cpu, Shared, rows_of_share};
 use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
 use crate::sum::add_rows;
 
 /// What is added to the variance: GPT-2's and PyTorch's 1e-5.
 pub const EPS: f32 = 1e-5;
-
-/// Rows that a worker takes at a time, or more.
-const ROWS: usize = 8;
 
 /// ```text
 /// y[n, c] = (x[n, c] - mean[n]) * rstd[n] * w[c] + b[c],   rstd = 1 / sqrt(variance + EPS)
@@ -33,7 +30,7 @@ pub fn forward(
     let isa = cpu.isa();
     let (y, stat) = (Shared::of(y), Shared::of(stat));
     cpu.run_for(n * c, |worker| {
-        while let Some(rows) = worker.turns.take_share(n, ROWS) {
+        while let Some(rows) = worker.turns.take_share(n, rows_of_share(c)) {
             let x = &x[rows.start * c..rows.end * c];
             // SAFETY: this worker alone has these rows.
             let (y, stat) = unsafe {
@@ -111,7 +108,7 @@ pub fn backward(
     let isa = cpu.isa();
     let dx = Shared::of(dx);
     cpu.run(|worker| {
-        while let Some(rows) = worker.turns.take_share(n, ROWS) {
+        while let Some(rows) = worker.turns.take_share(n, rows_of_share(c)) {
             let floats = rows.start * c..rows.end * c;
             let (dy, x) = (&dy[floats.clone()], &x[floats.clone()]);
             let stat = &stat[2 * rows.start..2 * rows.end];

@@ -41,7 +41,8 @@ pub fn to_int8(values: &mut [i8], scale: &mut f32, w: &[f32]) {
     *scale = f32::from_bits(most) / 127.0;
     for (value, w) in values.iter_mut().zip(w) {
         // So far from 0 a float's last bits count ones: the sum is rounded to one, ties to even.
-        *value = (w / *scale + 1.5 * (1 << 23) as f32).to_bits() as i8;
+        let quotient = (w / *scale).clamp(-127.0, 127.0);
+        *value = (quotient + 1.5 * (1 << 23) as f32).to_bits() as i8;
     }
 }
 
@@ -93,6 +94,11 @@ mod tests {
         }
         to_int8(&mut values[..2], &mut scale, &[0.0, -0.0]);
         assert_eq!((values[..2].to_vec(), scale), (vec![0, 0], 0.0));
+        // Where a scale has few bits itself.
+        for most in 1..400 {
+            to_int8(&mut values[..1], &mut scale, &[f32::from_bits(most)]);
+            assert!(values[0] >= 0, "{most}: {}", values[0]);
+        }
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for at in 0..3 {
                 let mut w = [1.0, 2.0, 3.0];

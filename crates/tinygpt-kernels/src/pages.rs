@@ -1,15 +1,16 @@
 //! Memory in pages of 2 MiB, where the system has them (Linux).
 //!
 //! A step walks through hundreds of megabytes. In pages of 4 KiB the processor looks up a hundred
-//! thousand addresses for that, and on a virtual machine each of them twice: a tenth of the time.
+//! thousand addresses for that, and on a virtual machine each of them twice (`docs/performance.md` has
+//! what that cost).
 
 use std::ptr::NonNull;
 
 /// Memory that is to be in large pages begins on a multiple of this.
 pub(crate) const LARGE: usize = if cfg!(target_os = "linux") { 2 << 20 } else { 64 };
 
-/// Asks for large pages wherever whole ones lie in `memory`, which nobody has written to yet (of
-/// what was written to, the system would have to copy each).
+/// Asks for large pages wherever whole ones lie in `memory`, best before anybody writes to it: the
+/// system would have to copy what they hold.
 #[cfg(target_os = "linux")]
 pub fn ask_for_large<T>(memory: NonNull<[T]>) {
     let first = memory.as_ptr().cast::<u8>();

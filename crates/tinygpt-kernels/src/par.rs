@@ -79,14 +79,13 @@ impl Cpu {
     /// Runs `f` once on every worker and returns when all are done.
     pub(crate) fn run(&self, f: impl Fn(Worker) + Sync) {
         let scratch = Shared::new(&self.scratch);
-        let count = self.threads();
         let taken = AtomicUsize::new(0);
-        let turns = Turns { next: &taken, workers: count };
+        let turns = Turns { next: &taken, workers: self.threads() };
         self.pool.run(&|id| {
             // SAFETY: a worker takes only the buffer of its own id, and runs never overlap because
             // `Cpu` is not `Sync` (the cells see to that).
             let scratch = unsafe { &mut *scratch.get(id).get() };
-            f(Worker { id, count, turns, scratch });
+            f(Worker { id, turns, scratch });
         });
     }
 
@@ -100,7 +99,7 @@ impl Cpu {
         // SAFETY: as in `run`.
         let scratch = unsafe { &mut *self.scratch[0].get() };
         let turns = Turns { next: &AtomicUsize::new(0), workers: 1 };
-        f(Worker { id: 0, count: 1, turns, scratch });
+        f(Worker { id: 0, turns, scratch });
     }
 }
 
@@ -113,7 +112,6 @@ impl std::fmt::Debug for Cpu {
 /// One worker's part in a run.
 pub(crate) struct Worker<'a> {
     id: usize,
-    count: usize,
     /// The work that no worker has taken yet, where it is not shared out as [`part`](Self::part)s.
     pub(crate) turns: Turns<'a>,
     scratch: &'a mut Buffer,
@@ -123,7 +121,7 @@ impl<'a> Worker<'a> {
     /// This worker's part of `0..n`, in whole `unit`s except at the end.
     pub(crate) fn part(&self, n: usize, unit: usize) -> Range<usize> {
         let units = n.div_ceil(unit);
-        let cut = |id: usize| (units * id / self.count * unit).min(n);
+        let cut = |id: usize| (units * id / self.turns.workers * unit).min(n);
         cut(self.id)..cut(self.id + 1)
     }
 
@@ -163,7 +161,12 @@ impl Turns<'_> {
 }
 
 /// Elements that a worker takes at a time of something that is done to each, or more.
-pub(crate) const SHARE: usize = 4096;
+pub(crate) const SHARE: usize = 1024;
+
+/// The same in rows of `c`.
+pub(crate) fn rows_of_share(c: usize) -> usize {
+    (SHARE / c.max(1)).max(1)
+}
 
 /// A slice that several workers write to, each in its own places.
 #[derive(Clone, Copy)]

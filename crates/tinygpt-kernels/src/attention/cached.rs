@@ -127,8 +127,8 @@ fn one_head<S: Simd>(
     }
 }
 
-/// `p[j] = scale (q · keys[j, ..])` for `N` keys side by side: a chain of multiply-adds for each, so
-/// that its bits do not depend on the others.
+/// `p[j] = scale (q · keys[j, ..])` for `N` keys side by side: a chain of multiply-adds for each,
+/// whose bits do not depend on the others.
 #[inline(always)]
 fn scores<S: Simd, const N: usize>(s: S, p: &mut [f32], scale: f32, q: &[f32], keys: &[f32]) {
     let d = q.len();

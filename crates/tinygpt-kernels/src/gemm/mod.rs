@@ -100,10 +100,10 @@ pub fn product(
         assert_eq!(bias.len(), n, "one bias a column");
     }
     let c = Shared::of(c);
-    let blocks = k.div_ceil(K_BLOCK).max(1);
+    let count = k.div_ceil(K_BLOCK).max(1);
     // Even, that pairs of k are whole.
-    let k_block = k.div_ceil(blocks).next_multiple_of(2);
-    for block in 0..blocks {
+    let k_block = k.div_ceil(count).next_multiple_of(2);
+    for block in 0..count {
         let (k0, k1) = (block * k_block, ((block + 1) * k_block).min(k));
         let start = if block == 0 { start } else { Start::Add };
         let (a, b) = (a.transposed().skip_rows(k0).transposed(), b.skip_rows(k0));

@@ -67,19 +67,20 @@ impl Matrices {
     /// Rounds what is multiplied by: all matrices but the tables of which only rows are looked up.
     pub fn of(params: &mut Params, precision: Precision) -> Self {
         let table = params.table().clone();
-        let narrow =
-            |spec: &Spec| precision != Precision::F32 && spec.decays() && !looked_up(&table, spec);
-        let all = table.iter().filter(|spec| narrow(spec)).map(|spec| spec.range.len()).sum();
+        let multiplied = |spec: &Spec| spec.decays() && !looked_up(&table, spec);
+        let matrices = || table.iter().filter(|spec| multiplied(spec));
+        let all = matrices().map(|spec| spec.range.len()).sum();
+        let groups = matrices().map(|spec| spec.shape[0] * spec.shape[1].div_ceil(GROUP)).sum();
         let (mut bf16, mut int8, mut scales) = (Vec::new(), Vec::new(), Vec::new());
         match precision {
             Precision::F32 => {}
             Precision::Bf16 => bf16 = pages::with_capacity(all),
             Precision::Int8 => {
-                (int8, scales) = (pages::with_capacity(all), pages::with_capacity(all / GROUP));
+                (int8, scales) = (pages::with_capacity(all), pages::with_capacity(groups));
             }
         }
         let kept = table.map(|spec| match precision {
-            _ if !narrow(spec) => Kept::F32(spec.range.clone()),
+            _ if !multiplied(spec) => Kept::F32(spec.range.clone()),
             Precision::F32 => Kept::F32(spec.range.clone()),
             Precision::Bf16 => {
                 let from = bf16.len();
