@@ -66,7 +66,7 @@ impl Sampling {
 pub struct Sampler {
     sampling: Sampling,
     stream: Stream,
-    /// (probability, id), the most likely first.
+    /// (probability, id); the first of them in order, as far as was needed.
     kept: Vec<(f64, u32)>,
 }
 
@@ -109,37 +109,63 @@ impl Sampler {
         let scored = logits.iter().zip(0..).map(|(&x, id)| (f64::from(x), id));
         self.kept.clear();
         self.kept.extend(scored);
-        // The most likely first, the lowest id on a tie.
-        let order = |a: &(f64, u32), b: &(f64, u32)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
         if top_k > 0 && top_k < self.kept.len() {
             // Before anything is computed or sorted: a vocabulary is large, what is kept is not.
             let kth = self.kept.select_nth_unstable_by(top_k - 1, order).1.0;
             self.kept.retain(|&(x, _)| x >= kth);
         }
-        // Subtracting the best first: the exponent never overflows, however small the temperature.
+        // Subtracting the best first: the exponent never overflows, however small the temperature,
+        // and the best's is 1.
         for (x, _) in &mut self.kept {
             *x = ((*x - f64::from(best)) / temperature).exp();
         }
-        self.kept.sort_unstable_by(order);
-        if top_p < 1.0 {
-            let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
-            let mut sum = 0.0;
-            let reached = self.kept.iter().position(|(p, _)| {
-                sum += p / total;
-                sum >= top_p - REACHED
-            });
-            self.kept.truncate(reached.map_or(self.kept.len(), |last| last + 1));
+        let mut total: f64 = self.kept.iter().map(|(p, _)| p).sum();
+        let mut sorted = 0;
+        if top_p < 1.0 || min_p > 0.0 {
+            let (mut len, mut sum) = (0, 0.0);
+            while len < self.kept.len() {
+                let p = most_likely(&mut self.kept, &mut sorted, len).0;
+                if len > 0 && p < min_p {
+                    break;
+                }
+                (len, sum) = (len + 1, sum + p / total);
+                if top_p < 1.0 && sum >= top_p - REACHED {
+                    break;
+                }
+            }
+            self.kept.truncate(len);
+            total = self.kept.iter().map(|(p, _)| p).sum();
         }
-        let least = min_p * self.kept[0].0;
-        self.kept.retain(|&(p, _)| p >= least);
-        let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
         let mut left = self.stream.uniform() * total;
-        let drawn = self.kept.iter().find(|(p, _)| {
+        for at in 0..self.kept.len() {
+            let (p, id) = most_likely(&mut self.kept, &mut sorted, at);
             left -= p;
-            left < 0.0
-        });
-        Ok(drawn.or(self.kept.last()).expect("the best token is always kept").1)
+            if left < 0.0 {
+                return Ok(id);
+            }
+        }
+        Ok(self.kept.last().expect("the best token is always kept").1)
     }
+}
+
+/// The most likely first, the lowest id on a tie.
+fn order(a: &(f64, u32), b: &(f64, u32)) -> std::cmp::Ordering {
+    b.0.total_cmp(&a.0).then(a.1.cmp(&b.1))
+}
+
+/// The `at`-th most likely of `kept`, of which the first `sorted` are already in order. More are
+/// sorted only when they are asked for: a vocabulary is large, and draws are seldom far down.
+fn most_likely(kept: &mut [(f64, u32)], sorted: &mut usize, at: usize) -> (f64, u32) {
+    if at >= *sorted {
+        let (from, to) = (*sorted, kept.len().min((4 * *sorted).max(128)));
+        let rest = &mut kept[from..];
+        if to - from < rest.len() {
+            rest.select_nth_unstable_by(to - from, order);
+        }
+        rest[..to - from].sort_unstable_by(order);
+        *sorted = to;
+    }
+    kept[at]
 }
 
 #[cfg(test)]
@@ -185,6 +211,53 @@ mod tests {
             (Sampling::greedy(), vec![3]),
         ] {
             assert_eq!(support(&sampling, &P), kept, "{sampling:?}");
+        }
+    }
+
+    /// Everything sorted first, and one filter after the other.
+    fn pick_slowly(sampling: &Sampling, logits: &[f32], stream: &mut Stream) -> u32 {
+        let mut all: Vec<(f64, u32)> = logits
+            .iter()
+            .zip(0..)
+            .map(|(&x, id)| (f64::from(x) / sampling.temperature, id))
+            .collect();
+        all.sort_by(order);
+        let (best, kth) = (all[0].0, all[sampling.top_k.clamp(1, all.len()) - 1].0);
+        all.retain(|&(x, _)| sampling.top_k == 0 || x >= kth);
+        all.iter_mut().for_each(|(x, _)| *x = (*x - best).exp());
+        let mut total: f64 = all.iter().map(|(p, _)| p).sum();
+        let enough = if sampling.top_p < 1.0 { sampling.top_p - REACHED } else { f64::MAX };
+        let (mut sum, mut before) = (0.0, 0.0);
+        all.retain(|&(p, _)| {
+            (before, sum) = (sum, sum + p / total);
+            before == 0.0 || (before < enough && p >= sampling.min_p)
+        });
+        total = all.iter().map(|(p, _)| p).sum();
+        let mut left = stream.uniform() * total;
+        let drawn = all.iter().find(|(p, _)| {
+            left -= p;
+            left < 0.0
+        });
+        drawn.or(all.last()).unwrap().1
+    }
+
+    #[test]
+    fn a_large_vocabulary_is_drawn_from_as_if_all_of_it_were_sorted() {
+        let mut stream = Stream::new(5, 0, 0);
+        let logits: Vec<f32> = (0..5000).map(|_| 3.0 * stream.normal() as f32).collect();
+        let all = with(|_| {});
+        let flat = with(|s| s.temperature = 5.0);
+        let k = with(|s| s.top_k = 1000);
+        let p = with(|s| s.top_p = 0.9);
+        let min = with(|s| s.min_p = 0.01);
+        let three = with(|s| (s.top_k, s.top_p, s.min_p) = (1500, 0.95, 0.001));
+        for sampling in [all, flat, k, p, min, three] {
+            let mut sampler = Sampler::new(&sampling, 0).unwrap();
+            let mut stream = Stream::new(sampling.seed, super::super::SAMPLE_STREAM, 0);
+            for _ in 0..200 {
+                let expected = pick_slowly(&sampling, &logits, &mut stream);
+                assert_eq!(sampler.pick(&logits).unwrap(), expected, "{sampling:?}");
+            }
         }
     }
 
