@@ -125,7 +125,6 @@ def test_8_bits_write_what_weights_rounded_to_them_do():
     before = {name: value.clone() for name, value in gpt.state_dict().items()}
     text = gpt.generate(idx, 20, temperature=0, quantize="int8")
     assert all(torch.equal(value, before[name]) for name, value in gpt.state_dict().items())
-    assert not torch.equal(text, gpt.generate(idx, 20, temperature=0))
     rounded = model(engine="torch")
     rounded.load_state_dict(before)
     with torch.no_grad():
