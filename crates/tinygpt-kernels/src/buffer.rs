@@ -1,19 +1,38 @@
-//! `Buffer`: f32 storage whose first element lies on a 64-byte line, so that no vector load of an
-//! aligned row ever touches two cache lines.
+//! `Buffer`: storage whose first element lies on a 64-byte line, so that no vector load of an aligned
+//! row ever touches two cache lines.
 
 use crate::pages::{self, LARGE};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 /// Floats in one 64-byte cache line: lengths rounded up to this keep what follows aligned.
 pub const LINE: usize = 16;
 
-/// A fixed number of f32, zero at first, aligned to 64 bytes. Dereferences to `[f32]`.
-#[derive(Default)]
-pub struct Buffer {
+/// What a buffer can hold: f32, the bits of bf16, int8.
+pub trait Number: Copy + Send + Sync + zeros::AreNumbers {}
+
+impl<T: Copy + Send + Sync + zeros::AreNumbers> Number for T {}
+
+mod zeros {
+    /// # Safety
+    /// Zeroed memory holds values of the type, and it has no alignment above a line's.
+    pub unsafe trait AreNumbers {}
+
+    // SAFETY: zeros are 0.
+    unsafe impl AreNumbers for f32 {}
+    // SAFETY: as above.
+    unsafe impl AreNumbers for u16 {}
+    // SAFETY: as above.
+    unsafe impl AreNumbers for i8 {}
+}
+
+/// A fixed number of numbers, zero at first, aligned to 64 bytes. Dereferences to a slice.
+pub struct Buffer<T: Number = f32> {
     memory: Option<Memory>,
     len: usize,
+    of: PhantomData<T>,
 }
 
 /// What the system gave: zeros of its own, so that memory that is never written to is never taken,
@@ -22,8 +41,8 @@ pub struct Buffer {
 struct Memory {
     given: NonNull<u8>,
     layout: Layout,
-    /// The first line in it, of `room` floats; where they fill a large page, that begins with them.
-    start: NonNull<f32>,
+    /// The first line in it, of `room` bytes; where they fill a large page, that begins with them.
+    start: NonNull<u8>,
     room: usize,
 }
 
@@ -35,9 +54,10 @@ unsafe impl Sync for Memory {}
 impl Memory {
     const BYTES_OF_LINE: usize = LINE * size_of::<f32>();
 
-    /// At least `len` floats, for `len` > 0.
-    fn zeros(len: usize) -> Self {
-        let lines = len.div_ceil(LINE);
+    /// At least `len` numbers of `size` bytes, for `len` > 0.
+    fn zeros(len: usize, size: usize) -> Self {
+        let bytes = len.checked_mul(size).expect("a length that memory could have");
+        let lines = bytes.div_ceil(Self::BYTES_OF_LINE);
         let align = if lines < LARGE / Self::BYTES_OF_LINE { Self::BYTES_OF_LINE } else { LARGE };
         let layout = Layout::array::<[f32; LINE]>(lines + align / Self::BYTES_OF_LINE)
             .expect("a length that memory could have");
@@ -46,8 +66,8 @@ impl Memory {
         let given = given.unwrap_or_else(|| handle_alloc_error(layout));
         let skip = given.addr().get().next_multiple_of(align) - given.addr().get();
         // SAFETY: less than `align`, and there is as much more than is needed.
-        let start: NonNull<f32> = unsafe { given.add(skip) }.cast();
-        let room = lines * LINE;
+        let start = unsafe { given.add(skip) };
+        let room = lines * Self::BYTES_OF_LINE;
         pages::ask_for_large(NonNull::slice_from_raw_parts(start, room));
         Self { given, layout, start, room }
     }
@@ -60,23 +80,30 @@ impl Drop for Memory {
     }
 }
 
-impl Buffer {
+impl<T: Number> Buffer<T> {
     /// `len` zeros.
     pub fn zeros(len: usize) -> Self {
-        Self { memory: (len > 0).then(|| Memory::zeros(len)), len }
+        let memory = (len > 0).then(|| Memory::zeros(len, size_of::<T>()));
+        Self { memory, len, of: PhantomData }
     }
 
-    /// Changes the length; what the floats then hold is not said. Allocates only when `len` is more
+    /// Changes the length; what the numbers then are is not said. Allocates only when `len` is more
     /// than it ever was.
     pub fn resize(&mut self, len: usize) {
-        if len > self.memory.as_ref().map_or(0, |memory| memory.room) {
+        if len > self.memory.as_ref().map_or(0, |memory| memory.room / size_of::<T>()) {
             *self = Self::zeros(len);
         }
         self.len = len;
     }
 }
 
-impl Clone for Buffer {
+impl<T: Number> Default for Buffer<T> {
+    fn default() -> Self {
+        Self::zeros(0)
+    }
+}
+
+impl<T: Number> Clone for Buffer<T> {
     fn clone(&self) -> Self {
         let mut copy = Self::zeros(self.len);
         copy.copy_from_slice(self);
@@ -84,26 +111,27 @@ impl Clone for Buffer {
     }
 }
 
-impl Deref for Buffer {
-    type Target = [f32];
-    fn deref(&self) -> &[f32] {
+impl<T: Number> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
         let Some(memory) = &self.memory else { return &[] };
-        // SAFETY: it has room for at least `len` floats, all of which were given as zeros.
-        unsafe { std::slice::from_raw_parts(memory.start.as_ptr(), self.len) }
+        // SAFETY: it has room for at least `len` numbers, all of which were given as zeros, and is
+        // aligned to a line.
+        unsafe { std::slice::from_raw_parts(memory.start.as_ptr().cast(), self.len) }
     }
 }
 
-impl DerefMut for Buffer {
-    fn deref_mut(&mut self) -> &mut [f32] {
+impl<T: Number> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
         let Some(memory) = &mut self.memory else { return &mut [] };
         // SAFETY: as in `deref`, and `&mut self` makes this the only reference.
-        unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(memory.start.as_ptr().cast(), self.len) }
     }
 }
 
-impl std::fmt::Debug for Buffer {
+impl<T: Number> std::fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Buffer({} f32)", self.len)
+        write!(f, "Buffer({} {})", self.len, std::any::type_name::<T>())
     }
 }
 
@@ -113,26 +141,31 @@ mod tests {
 
     #[test]
     fn every_length_is_zeroed_aligned_and_exact() {
-        let large = LARGE / size_of::<f32>();
-        for len in [0, 1, 15, 16, 17, 1000, 2 * large - 17, 2 * large + 1] {
-            let buffer = Buffer::zeros(len);
-            assert_eq!(buffer.len(), len);
-            assert!(buffer.iter().all(|&x| x == 0.0));
-            let align = if len < large { 64 } else { LARGE };
-            assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(align), "{len}");
+        fn check<T: Number + Default + PartialEq>() {
+            let large = LARGE / size_of::<T>();
+            for len in [0, 1, 15, 16, 17, 1000, 2 * large - 17, 2 * large + 1] {
+                let buffer = Buffer::<T>::zeros(len);
+                assert_eq!(buffer.len(), len);
+                assert!(buffer.iter().all(|x| *x == T::default()));
+                let align = if len < large { 64 } else { LARGE };
+                assert!(len == 0 || buffer.as_ptr().addr().is_multiple_of(align), "{len}");
+            }
         }
+        check::<f32>();
+        check::<u16>();
+        check::<i8>();
     }
 
     #[test]
     #[should_panic(expected = "a length that memory could have")]
     fn a_length_that_no_memory_has_is_refused() {
-        Buffer::zeros(usize::MAX);
+        Buffer::<f32>::zeros(usize::MAX);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn large_pages_are_asked_for() {
-        let buffer = Buffer::zeros(1 << 22);
+        let buffer = Buffer::<f32>::zeros(1 << 22);
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap_or_default();
         let mut inside = false;
         for line in maps.lines() {
@@ -159,7 +192,7 @@ mod tests {
             text.split(' ').nth(1).unwrap().parse().unwrap()
         };
         let before = resident();
-        let buffer = Buffer::zeros(1 << 28);
+        let buffer = Buffer::<f32>::zeros(1 << 28);
         assert_eq!((buffer[0], buffer[(1 << 28) - 1]), (0.0, 0.0));
         let pages = resident().saturating_sub(before);
         assert!(pages < 1 << 16, "{pages} pages of {} were taken", 1 << 18);
@@ -167,7 +200,7 @@ mod tests {
 
     #[test]
     fn a_buffer_that_shrinks_and_grows_back_stays_where_it_was() {
-        let mut buffer = Buffer::zeros(100);
+        let mut buffer = Buffer::<f32>::zeros(100);
         let place = buffer.as_ptr();
         for len in [3, 0, 100] {
             buffer.resize(len);

@@ -4,6 +4,8 @@
 //! A value in fewer bits is again an f32, the same wherever it is made: rounding that f32 again
 //! changes nothing, and products with it may be computed by any kernel.
 
+use crate::par::{Cpu, SHARE, Shared, rows_of_share};
+
 /// What the factors of a product are rounded to; its sums are f32 whatever they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Factors {
@@ -50,6 +52,52 @@ pub fn to_int8(values: &mut [i8], scale: &mut f32, w: &[f32]) {
 #[inline(always)]
 pub fn from_int8(value: i8, scale: f32) -> f32 {
     value as f32 * scale
+}
+
+/// `w` rounded, and `values` written: what it was rounded to.
+pub fn round_to_bf16(cpu: &Cpu, values: &mut [u16], w: &mut [f32]) {
+    assert_eq!(values.len(), w.len());
+    let (len, values, w) = (w.len(), Shared::of(values), Shared::of(w));
+    cpu.run_for(len, |worker| {
+        while let Some(part) = worker.turns.take_share(len, SHARE) {
+            // SAFETY: this worker alone has this part.
+            let (values, w) = unsafe { (values.slice(part.clone()), w.slice(part)) };
+            for (value, w) in values.iter_mut().zip(w) {
+                *value = to_bf16(*w);
+                *w = from_bf16(*value);
+            }
+        }
+    });
+}
+
+/// `w` (O, I) rounded, and `values` (O, I) and `scales` (O, I / GROUP, rounded up) written.
+pub fn round_to_int8(
+    cpu: &Cpu,
+    values: &mut [i8],
+    scales: &mut [f32],
+    w: &mut [f32],
+    (o, i): (usize, usize),
+) {
+    let groups = i.div_ceil(GROUP);
+    assert_eq!((values.len(), w.len(), scales.len()), (o * i, o * i, o * groups));
+    let (values, scales, w) = (Shared::of(values), Shared::of(scales), Shared::of(w));
+    cpu.run_for(o * i, |worker| {
+        while let Some(rows) = worker.turns.take_share(o, rows_of_share(i)) {
+            for row in rows {
+                // SAFETY: this worker alone has this row.
+                let (values, scales, w) = unsafe {
+                    let place = row * i..(row + 1) * i;
+                    let of_groups = row * groups..(row + 1) * groups;
+                    (values.slice(place.clone()), scales.slice(of_groups), w.slice(place))
+                };
+                let groups = values.chunks_mut(GROUP).zip(w.chunks_mut(GROUP));
+                for ((values, w), scale) in groups.zip(scales) {
+                    to_int8(values, scale, w);
+                    w.iter_mut().zip(values).for_each(|(w, value)| *w = from_int8(*value, *scale));
+                }
+            }
+        }
+    });
 }
 
 #[cfg(test)]

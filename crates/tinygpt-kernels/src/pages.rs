@@ -27,10 +27,3 @@ pub fn ask_for_large<T>(memory: NonNull<[T]>) {
 /// Other systems choose for themselves.
 #[cfg(not(target_os = "linux"))]
 pub fn ask_for_large<T>(_: NonNull<[T]>) {}
-
-/// A `Vec` with place for `len`, in large pages.
-pub fn with_capacity<T>(len: usize) -> Vec<T> {
-    let mut vec = Vec::with_capacity(len);
-    ask_for_large(NonNull::from(vec.spare_capacity_mut()));
-    vec
-}

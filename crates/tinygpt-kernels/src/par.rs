@@ -196,8 +196,8 @@ impl<'a, T> Shared<'a, UnsafeCell<T>> {
     }
 }
 
-impl<'a> Shared<'a, f32> {
-    pub(crate) fn of(slice: &'a mut [f32]) -> Self {
+impl<'a, T> Shared<'a, T> {
+    pub(crate) fn of(slice: &'a mut [T]) -> Self {
         Self { ptr: slice.as_mut_ptr(), len: slice.len(), life: PhantomData }
     }
 
@@ -205,7 +205,7 @@ impl<'a> Shared<'a, f32> {
     /// No other worker reads or writes any place of `range` while the result lives.
     #[allow(clippy::mut_from_ref, reason = "the point of this type; see its safety section")]
     #[inline(always)]
-    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [f32] {
+    pub(crate) unsafe fn slice(&self, range: Range<usize>) -> &'a mut [T] {
         assert!(range.start <= range.end && range.end <= self.len, "{range:?} of {}", self.len);
         // SAFETY: in bounds of the slice this was made from, unshared by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.ptr.add(range.start).cast_mut(), range.len()) }
@@ -213,7 +213,7 @@ impl<'a> Shared<'a, f32> {
 
     /// The start, for kernels that write with a stride.
     #[inline(always)]
-    pub(crate) fn ptr(&self) -> *mut f32 {
+    pub(crate) fn ptr(&self) -> *mut T {
         self.ptr.cast_mut()
     }
 }

@@ -3,10 +3,40 @@
 //! They are kept as they are read: those of a head one after the other, (slot, H, room, D). A slot
 //! is the place of one text; `room` says for how many positions there is place.
 
+use crate::buffer::{Buffer, Number};
+use crate::decode::Kept;
+use crate::narrow::{Factors, to_bf16};
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::math::exp;
 use crate::simd::{Simd, dispatch};
+use std::ops::Range;
+
+/// The keys and values of one block, (slots, H, room, D) each.
+#[derive(Debug)]
+pub enum KvCache {
+    /// As they were computed.
+    F32([Buffer; 2]),
+    /// Rounded to bf16, which are half as many bytes to read.
+    Bf16([Buffer<u16>; 2]),
+}
+
+impl KvCache {
+    /// Place for `len` numbers of each kind, in `dtype`.
+    pub fn zeros(len: usize, dtype: Factors) -> Self {
+        match dtype {
+            Factors::F32 => Self::F32([0, 1].map(|_| Buffer::zeros(len))),
+            Factors::Bf16 => Self::Bf16([0, 1].map(|_| Buffer::zeros(len))),
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::F32([keys, _]) => keys.len(),
+            Self::Bf16([keys, _]) => keys.len(),
+        }
+    }
+}
 
 /// Where the keys and values of some texts are, all of them at the same position.
 #[derive(Clone, Copy, Debug)]
@@ -18,11 +48,18 @@ pub struct Place<'a> {
 }
 
 /// Puts the second and third part of `qkv` (N, 3C) where position `at` of each text is kept.
-/// `keys` and `values` written there.
-pub fn keep(
-    keys: &mut [f32],
-    values: &mut [f32],
+/// `kv` written there.
+pub fn keep(kv: &mut KvCache, qkv: &[f32], place: Place, at: usize, dims: (usize, usize)) {
+    match kv {
+        KvCache::F32(both) => keep_as(both, qkv, |x| x, place, at, dims),
+        KvCache::Bf16(both) => keep_as(both, qkv, to_bf16, place, at, dims),
+    }
+}
+
+fn keep_as<T: Number>(
+    both: &mut [Buffer<T>; 2],
     qkv: &[f32],
+    kept: impl Fn(f32) -> T,
     Place { slots, room }: Place,
     at: usize,
     (c, h): (usize, usize),
@@ -31,33 +68,38 @@ pub fn keep(
     assert!(at < room, "position {at} of {room}");
     let d = c / h;
     for (qkv, slot) in qkv.chunks_exact(3 * c).zip(slots) {
-        for (to, from) in [(&mut *keys, &qkv[c..2 * c]), (&mut *values, &qkv[2 * c..])] {
+        for (to, from) in both.iter_mut().zip(qkv[c..].chunks_exact(c)) {
             for (head, from) in from.chunks_exact(d).enumerate() {
-                to[((slot * h + head) * room + at) * d..][..d].copy_from_slice(from);
+                let to = &mut to[((slot * h + head) * room + at) * d..][..d];
+                to.iter_mut().zip(from).for_each(|(to, &from)| *to = kept(from));
             }
         }
     }
 }
 
-/// `y` (N, C) written; the first part of `qkv` (N, 3C), `keys` and `values` (slots, H, room, D)
-/// read. The new position of each text sees its first T, its own among them.
+/// `y` (N, C) written; the first part of `qkv` (N, 3C) and `kv` read. The new position of each text
+/// sees its first T, its own among them.
 ///
 /// What comes out for a text does not depend on those beside it.
 pub fn forward(
     cpu: &Cpu,
     y: &mut [f32],
     qkv: &[f32],
-    keys: &[f32],
-    values: &[f32],
+    kv: &KvCache,
     Place { slots, room }: Place,
     (t, c, h): (usize, usize, usize),
 ) {
     let n = slots.len();
     super::assert_dims((n, t, c, h));
-    assert_eq!((y.len(), qkv.len(), keys.len()), (n * c, n * 3 * c, values.len()));
+    assert_eq!((y.len(), qkv.len()), (n * c, n * 3 * c));
     assert!(t <= room, "{t} positions, room for {room}");
-    let floats = n * (2 * t * c + 2 * c);
-    let _time = cpu.timed(Op::new("attention cached", &[n, c, h], 4 * n * t * c, floats));
+    assert!(slots.iter().all(|slot| (slot + 1) * c * room <= kv.len()), "slots of the cache");
+    let words = match kv {
+        KvCache::F32(_) => 2 * t * c,
+        KvCache::Bf16(_) => t * c,
+    };
+    let _time =
+        cpu.timed(Op::new("attention cached", &[n, c, h], 4 * n * t * c, n * (words + 2 * c)));
     let (isa, d) = (cpu.isa(), c / h);
     let y = Shared::of(y);
     cpu.run_for(n * t * c, |worker| {
@@ -69,35 +111,43 @@ pub fn forward(
             // SAFETY: each head belongs to one worker.
             let y = unsafe { y.slice(at..at + d) };
             let q = &qkv[text * 3 * c + head * d..][..d];
-            let kept = (slots[text] * h + head) * room * d;
-            let (keys, values) = (&keys[kept..][..t * d], &values[kept..][..t * d]);
-            let p = &mut *p;
+            let from = (slots[text] * h + head) * room * d;
+            let (p, range) = (&mut *p, from..from + t * d);
             dispatch!(
-                isa, one_head, y: &mut [f32], p: &mut [f32], q: &[f32], keys: &[f32],
-                values: &[f32], t: usize,
+                isa, one_head, y: &mut [f32], p: &mut [f32], q: &[f32], kv: &KvCache,
+                range: Range<usize>,
             );
         }
     });
 }
 
+/// Where the keys and values of a head are `range`.
 #[inline(always)]
 fn one_head<S: Simd>(
     s: S,
     y: &mut [f32],
     p: &mut [f32],
     q: &[f32],
-    keys: &[f32],
-    values: &[f32],
-    t: usize,
+    kv: &KvCache,
+    range: Range<usize>,
 ) {
+    match kv {
+        KvCache::F32([keys, values]) => attend(s, y, p, q, &keys[range.clone()], &values[range]),
+        KvCache::Bf16([keys, values]) => attend(s, y, p, q, &keys[range.clone()], &values[range]),
+    }
+}
+
+#[inline(always)]
+fn attend<S: Simd, K: Kept>(s: S, y: &mut [f32], p: &mut [f32], q: &[f32], keys: K, values: K) {
     let d = q.len();
+    let t = keys.len() / d;
     let scale = 1.0 / (d as f32).sqrt();
     let four = t / 4 * 4;
-    for (p, keys) in p[..four].chunks_exact_mut(4).zip(keys.chunks_exact(4 * d)) {
-        scores::<S, 4>(s, p, scale, q, keys);
+    for (j, p) in (0..four).step_by(4).zip(p.chunks_exact_mut(4)) {
+        scores::<S, K, 4>(s, p, scale, q, keys, j);
     }
-    for (p, key) in p[four..t].chunks_exact_mut(1).zip(keys[four * d..].chunks_exact(d)) {
-        scores::<S, 1>(s, p, scale, q, key);
+    for j in four..t {
+        scores::<S, K, 1>(s, &mut p[j..=j], scale, q, keys, j);
     }
     let max = p[..t].iter().fold(f32::NEG_INFINITY, |max, &p| if p > max { p } else { max });
     let end = t.next_multiple_of(S::LANES);
@@ -111,39 +161,60 @@ fn one_head<S: Simd>(
     let inverse = 1.0 / s.sum(sum);
     let mut at = 0;
     while at + 8 * S::LANES <= d {
-        weighted_sum::<S, 8>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        weighted_sum::<S, K, 8>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
         at += 8 * S::LANES;
     }
     while at + 4 * S::LANES <= d {
-        weighted_sum::<S, 4>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        weighted_sum::<S, K, 4>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
         at += 4 * S::LANES;
     }
     while at + S::LANES <= d {
-        weighted_sum::<S, 1>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
+        weighted_sum::<S, K, 1>(s, &mut y[at..], &p[..t], inverse, values, (at, d));
         at += S::LANES;
     }
     for (at, y) in y.iter_mut().enumerate().skip(at) {
-        *y = p[..t].iter().enumerate().fold(0.0, |y, (j, p)| y + p * inverse * values[j * d + at]);
+        let terms = p[..t].iter().enumerate().map(|(j, p)| p * inverse * values.one(j * d + at, 0));
+        *y = terms.sum();
     }
 }
 
-/// `p[j] = scale (q · keys[j, ..])` for `N` keys side by side: a chain of multiply-adds for each,
+/// Lines of 64 bytes between what is read and what is asked for.
+const AHEAD: usize = 32;
+
+/// `p[i] = scale (q · key j + i)` for `N` keys side by side: a chain of multiply-adds for each,
 /// whose bits do not depend on the others.
 #[inline(always)]
-fn scores<S: Simd, const N: usize>(s: S, p: &mut [f32], scale: f32, q: &[f32], keys: &[f32]) {
+fn scores<S: Simd, K: Kept, const N: usize>(
+    s: S,
+    p: &mut [f32],
+    scale: f32,
+    q: &[f32],
+    keys: K,
+    j: usize,
+) {
     let d = q.len();
-    let (whole, keys) = (d / S::LANES * S::LANES, &keys[..N * d]);
+    assert!((j + N) * d <= keys.len());
+    for line in 0..(N * d).div_ceil(K::LINE) {
+        s.prefetch(keys.place(j * d + (AHEAD + line) * K::LINE));
+    }
+    let (whole, one) = (d / S::LANES * S::LANES, s.splat(1.0));
     let mut sums = [s.splat(0.0); N];
     for at in (0..whole).step_by(S::LANES) {
         let q = s.load(&q[at..]);
-        for (j, sum) in sums.iter_mut().enumerate() {
-            *sum = s.mul_add(q, s.load(&keys[j * d + at..]), *sum);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            // SAFETY: a whole vector of key j + i, of whose length the assertion speaks.
+            let key = unsafe { keys.load(s, (j + i) * d + at, one) };
+            *sum = s.mul_add(q, key, *sum);
         }
     }
     if whole < d {
         let q = s.load_part(&q[whole..]);
-        for (j, sum) in sums.iter_mut().enumerate() {
-            *sum = s.mul_add(q, s.load_part(&keys[j * d + whole..(j + 1) * d]), *sum);
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let mut rest = [0.0; 16];
+            for (rest, at) in rest.iter_mut().zip(whole..d) {
+                *rest = keys.one((j + i) * d + at, 0);
+            }
+            *sum = s.mul_add(q, s.load_part(&rest[..d - whole]), *sum);
         }
     }
     for (p, sum) in p.iter_mut().zip(sums) {
@@ -153,19 +224,25 @@ fn scores<S: Simd, const N: usize>(s: S, p: &mut [f32], scale: f32, q: &[f32], k
 
 /// `y = Σ_j p[j] inverse values[j, at..]` for `N` vectors.
 #[inline(always)]
-fn weighted_sum<S: Simd, const N: usize>(
+fn weighted_sum<S: Simd, K: Kept, const N: usize>(
     s: S,
     y: &mut [f32],
     p: &[f32],
     inverse: f32,
-    values: &[f32],
+    values: K,
     (at, d): (usize, usize),
 ) {
-    let mut sums = [s.splat(0.0); N];
-    for (p, value) in p.iter().zip(values.chunks_exact(d)) {
-        let (p, value) = (s.splat(p * inverse), &value[at..at + N * S::LANES]);
+    assert!(at + N * S::LANES <= d && p.len() * d <= values.len());
+    let (mut sums, one) = ([s.splat(0.0); N], s.splat(1.0));
+    for (j, p) in p.iter().enumerate() {
+        for line in 0..(N * S::LANES).div_ceil(K::LINE) {
+            s.prefetch(values.place(j * d + at + (AHEAD + line) * K::LINE));
+        }
+        let p = s.splat(p * inverse);
         for (i, sum) in sums.iter_mut().enumerate() {
-            *sum = s.mul_add(p, s.load(&value[i * S::LANES..]), *sum);
+            // SAFETY: a vector of value j, as asserted.
+            let value = unsafe { values.load(s, j * d + at + i * S::LANES, one) };
+            *sum = s.mul_add(p, value, *sum);
         }
     }
     for (sum, y) in sums.iter().zip(y.chunks_exact_mut(S::LANES)) {
@@ -176,7 +253,15 @@ fn weighted_sum<S: Simd, const N: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::narrow::from_bf16;
     use crate::reference::{self, assert_close, on_every_isa, random};
+
+    /// What nobody may read holds no number.
+    fn filled<T: Number>(len: usize, with: T) -> Buffer<T> {
+        let mut buffer = Buffer::zeros(len);
+        buffer.fill(with);
+        buffer
+    }
 
     #[test]
     fn the_last_position_of_full_attention_comes_out_for_each_text_and_as_alone() {
@@ -185,28 +270,48 @@ mod tests {
                 // Three texts in five slots, neither in order.
                 let (slots, room) = ([4, 0, 3], t + 2);
                 let texts = [1, 2, 3].map(|seed| random(seed, t * 3 * c));
-                let mut keys = vec![f32::NAN; 5 * c * room];
-                let mut values = keys.clone();
+                let mut kv = KvCache::F32([0, 1].map(|_| filled(5 * c * room, f32::NAN)));
                 for at in 0..t {
                     let rows = texts.iter().flat_map(|text| &text[at * 3 * c..(at + 1) * 3 * c]);
                     let qkv: Vec<f32> = rows.copied().collect();
                     let place = Place { slots: &slots, room };
-                    keep(&mut keys, &mut values, &qkv, place, at, (c, h));
+                    keep(&mut kv, &qkv, place, at, (c, h));
                 }
                 let last = |text: &Vec<f32>| text[(t - 1) * 3 * c..].to_vec();
                 let (mut y, dims) = (vec![f32::NAN; 3 * c], (t, c, h));
                 let place = Place { slots: &slots, room };
                 let qkv: Vec<f32> = texts.iter().flat_map(last).collect();
-                forward(cpu, &mut y, &qkv, &keys, &values, place, dims);
+                forward(cpu, &mut y, &qkv, &kv, place, dims);
                 for (i, text) in texts.iter().enumerate() {
                     let (exact, _) = reference::attention(text, |i, j| j <= i, (1, t, c, h));
                     let y = &y[i * c..(i + 1) * c];
                     assert_close(y, &exact[(t - 1) * c..], 1e-6);
                     let (one, mut alone) = (Cpu::new(1, cpu.isa()), vec![f32::NAN; c]);
                     let place = Place { slots: &slots[i..=i], room };
-                    forward(&one, &mut alone, &last(text), &keys, &values, place, dims);
+                    forward(&one, &mut alone, &last(text), &kv, place, dims);
                     assert_eq!(y, alone);
                 }
+            }
+        });
+    }
+
+    #[test]
+    fn rounded_keys_and_values_give_the_bits_that_their_f32_values_give() {
+        on_every_isa(|cpu| {
+            for (t, c, h) in [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4)] {
+                let (qkv, place) = (random(1, t * 3 * c), Place { slots: &[0], room: t });
+                let mut rounded = KvCache::Bf16([0, 1].map(|_| filled(t * c, 0x7fc0)));
+                let mut same = KvCache::F32([0, 1].map(|_| filled(t * c, f32::NAN)));
+                for (at, qkv) in qkv.chunks_exact(3 * c).enumerate() {
+                    keep(&mut rounded, qkv, place, at, (c, h));
+                    let qkv: Vec<f32> = qkv.iter().map(|&x| from_bf16(to_bf16(x))).collect();
+                    keep(&mut same, &qkv, place, at, (c, h));
+                }
+                let (mut y, mut expected) = (vec![f32::NAN; c], vec![f32::NAN; c]);
+                let last = &qkv[(t - 1) * 3 * c..];
+                forward(cpu, &mut y, last, &rounded, place, (t, c, h));
+                forward(cpu, &mut expected, last, &same, place, (t, c, h));
+                assert_eq!(y, expected);
             }
         });
     }

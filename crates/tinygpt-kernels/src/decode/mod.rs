@@ -12,7 +12,7 @@ use crate::narrow::GROUP;
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
-use weight::Kept;
+pub(crate) use weight::Kept;
 pub use weight::Weight;
 
 /// What becomes of a product before it is written.

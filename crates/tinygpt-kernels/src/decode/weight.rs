@@ -19,8 +19,8 @@ pub enum Weight<'a> {
     },
 }
 
-/// What a weight is kept in.
-pub(super) trait Kept: Copy {
+/// What a weight is kept in, or a key or value.
+pub(crate) trait Kept: Copy {
     /// How many are in 64 bytes.
     const LINE: usize;
     /// Where the weight `at` is, or would be.

@@ -100,7 +100,7 @@ impl Gpt {
         let table = Tensors::of(&GptConfig { tied: false, ..config.clone() });
         let grads = Params::zeros(Arc::new(table));
         let (acts, attention) = (Activations::default(), Attention::default());
-        let matrices = Matrices::of(&mut params, Precision::F32);
+        let matrices = Matrices::of(&cpu, &mut params, Precision::F32);
         Ok(Self { config, params, grads, acts, cpu, attention, matrices, seen: None })
     }
 
@@ -136,7 +136,7 @@ impl Gpt {
     /// which is as fast as they can be read. Rounded they stay: f32 after that are the rounded ones.
     pub fn keep_in(&mut self, precision: Precision) {
         if precision != self.matrices.precision {
-            self.matrices = Matrices::of(&mut self.params, precision);
+            self.matrices = Matrices::of(&self.cpu, &mut self.params, precision);
         }
     }
 

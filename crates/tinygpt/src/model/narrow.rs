@@ -7,10 +7,9 @@ use super::params::Params;
 use super::tensors::{Block, Spec, Tensors};
 use crate::dtype::Dtype;
 use std::ops::Range;
-use tinygpt_kernels::Isa;
 use tinygpt_kernels::decode::Weight;
-use tinygpt_kernels::narrow::{GROUP, from_bf16, from_int8, to_bf16, to_int8};
-use tinygpt_kernels::pages;
+use tinygpt_kernels::narrow::{Factors, GROUP, round_to_bf16, round_to_int8};
+use tinygpt_kernels::{Buffer, Cpu, Isa};
 
 /// What the matrices of a model that writes are kept in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +33,14 @@ impl Precision {
         }
     }
 
+    /// What keys and values are kept in beside such matrices.
+    pub(crate) fn of_keys_and_values(self) -> Factors {
+        match self {
+            Self::F32 => Factors::F32,
+            Self::Bf16 | Self::Int8 => Factors::Bf16,
+        }
+    }
+
     /// What a user named, with the instruction set `isa`.
     pub fn of(dtype: Dtype, isa: Isa) -> Self {
         match dtype.resolve(isa) {
@@ -54,45 +61,47 @@ enum Kept {
 }
 
 /// Every tensor as it is read; those in fewer bits are copies of the rounded parameters, one after
-/// the other in large pages.
+/// the other.
 pub(crate) struct Matrices {
     pub precision: Precision,
     kept: Tensors<Kept>,
-    bf16: Vec<u16>,
-    int8: Vec<i8>,
-    scales: Vec<f32>,
+    bf16: Buffer<u16>,
+    int8: Buffer<i8>,
+    scales: Buffer,
 }
 
 impl Matrices {
     /// Rounds what is multiplied by: all matrices but the tables of which only rows are looked up.
-    pub fn of(params: &mut Params, precision: Precision) -> Self {
+    pub fn of(cpu: &Cpu, params: &mut Params, precision: Precision) -> Self {
         let table = params.table().clone();
-        let multiplied = |spec: &Spec| spec.decays() && !looked_up(&table, spec);
-        let matrices = || table.iter().filter(|spec| multiplied(spec));
-        let all = matrices().map(|spec| spec.range.len()).sum();
-        let groups = matrices().map(|spec| spec.shape[0] * spec.shape[1].div_ceil(GROUP)).sum();
-        let (mut bf16, mut int8, mut scales) = (Vec::new(), Vec::new(), Vec::new());
-        match precision {
-            Precision::F32 => {}
-            Precision::Bf16 => bf16 = pages::with_capacity(all),
-            Precision::Int8 => {
-                (int8, scales) = (pages::with_capacity(all), pages::with_capacity(groups));
+        let (mut values, mut groups) = (0, 0);
+        let kept = table.map(|spec| {
+            if precision == Precision::F32 || !spec.decays() || looked_up(&table, spec) {
+                return Kept::F32(spec.range.clone());
             }
-        }
-        let kept = table.map(|spec| match precision {
-            _ if !multiplied(spec) => Kept::F32(spec.range.clone()),
-            Precision::F32 => Kept::F32(spec.range.clone()),
-            Precision::Bf16 => {
-                let from = bf16.len();
-                round_to_bf16(&mut bf16, params.get_mut(spec));
-                Kept::Bf16(from..bf16.len())
-            }
-            Precision::Int8 => {
-                let from = (int8.len(), scales.len());
-                round_to_int8(&mut int8, &mut scales, params.get_mut(spec), spec.shape[1]);
-                Kept::Int8(from.0..int8.len(), from.1..scales.len())
+            let (o, i) = (spec.shape[0], spec.shape[1]);
+            let from = (values, groups);
+            (values, groups) = (values + o * i, groups + o * i.div_ceil(GROUP));
+            match precision {
+                Precision::Bf16 => Kept::Bf16(from.0..values),
+                _ => Kept::Int8(from.0..values, from.1..groups),
             }
         });
+        let room = |wanted, len| if precision == wanted { len } else { 0 };
+        let mut bf16 = Buffer::zeros(room(Precision::Bf16, values));
+        let mut int8 = Buffer::zeros(room(Precision::Int8, values));
+        let mut scales = Buffer::zeros(room(Precision::Int8, groups));
+        for (kept, spec) in kept.iter().zip(table.iter()) {
+            match kept {
+                Kept::F32(_) => {}
+                Kept::Bf16(to) => round_to_bf16(cpu, &mut bf16[to.clone()], params.get_mut(spec)),
+                Kept::Int8(to, groups) => {
+                    let (to, scales) = (&mut int8[to.clone()], &mut scales[groups.clone()]);
+                    let dims = (spec.shape[0], spec.shape[1]);
+                    round_to_int8(cpu, to, scales, params.get_mut(spec), dims);
+                }
+            }
+        }
         Self { precision, kept, bf16, int8, scales }
     }
 
@@ -137,26 +146,5 @@ impl Kept {
             Kept::Bf16(range) => size_of::<u16>() * range.len(),
             Kept::Int8(values, scales) => values.len() + size_of::<f32>() * scales.len(),
         }
-    }
-}
-
-/// Rounds the tensor `w` and appends what it was rounded to.
-fn round_to_bf16(values: &mut Vec<u16>, w: &mut [f32]) {
-    values.extend(w.iter_mut().map(|w| {
-        let value = to_bf16(*w);
-        *w = from_bf16(value);
-        value
-    }));
-}
-
-/// The same, with `i` inputs in a row.
-fn round_to_int8(values: &mut Vec<i8>, scales: &mut Vec<f32>, w: &mut [f32], i: usize) {
-    for w in w.chunks_exact_mut(i).flat_map(|row| row.chunks_mut(GROUP)) {
-        let (mut group, mut scale) = ([0; GROUP], 0.0);
-        let group = &mut group[..w.len()];
-        to_int8(group, &mut scale, w);
-        w.iter_mut().zip(&*group).for_each(|(w, value)| *w = from_int8(*value, scale));
-        values.extend_from_slice(group);
-        scales.push(scale);
     }
 }

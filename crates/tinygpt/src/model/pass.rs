@@ -64,7 +64,7 @@ impl Gpt {
     ) -> Result<Self> {
         config.check()?;
         let grads = grads.unwrap_or_else(|| Params::zeros(params.table().clone()));
-        let matrices = Matrices::of(&mut params, Precision::F32);
+        let matrices = Matrices::of(&cpu, &mut params, Precision::F32);
         let (acts, attention) = (Activations::default(), Attention::default());
         Ok(Self { config, params, grads, acts, cpu, attention, matrices, seen: None })
     }

@@ -8,9 +8,9 @@
 
 use crate::config::GptConfig;
 use crate::model::{Activations, Dropout, Gpt, Keep, forward};
-use tinygpt_kernels::attention::cached::{self, Place};
+use tinygpt_kernels::attention::cached::{self, KvCache, Place};
 use tinygpt_kernels::decode::{self, End};
-use tinygpt_kernels::{Buffer, embedding, layernorm};
+use tinygpt_kernels::{embedding, layernorm};
 
 /// Tokens of a whole forward pass over several texts: more at once are no faster, and take memory.
 /// (Few in tests, which then have several passes.)
@@ -30,8 +30,7 @@ pub(crate) struct Cache {
     /// Positions there is place for.
     room: usize,
     /// One for each block: (texts, H, room, D).
-    keys: Vec<Buffer>,
-    values: Vec<Buffer>,
+    kv: Vec<KvCache>,
     /// With B = N, the texts still written, and T = 1.
     acts: Activations,
 }
@@ -40,9 +39,9 @@ impl Cache {
     /// For so many texts of up to `longest` tokens.
     pub(crate) fn new(gpt: &Gpt, texts: usize, longest: usize) -> Self {
         let (config, room) = (gpt.config(), longest.min(gpt.config().block_size));
-        let all = || Buffer::zeros(texts * room * config.n_embd);
-        let kept = || (0..config.n_layer).map(|_| all()).collect();
-        Self { len: 0, room, keys: kept(), values: kept(), acts: Activations::default() }
+        let (len, dtype) = (texts * room * config.n_embd, gpt.precision().of_keys_and_values());
+        let kv = (0..config.n_layer).map(|_| KvCache::zeros(len, dtype)).collect();
+        Self { len: 0, room, kv, acts: Activations::default() }
     }
 
     /// The logits (N, V) after each of the `open` ones of `texts`. All of these are as long; all
@@ -82,7 +81,7 @@ impl Cache {
                 rows.next().expect("a row for each text").copy_from_slice(last);
                 // Nothing of a full context is valid for the next token.
                 if t < full {
-                    keep(&mut self.keys, &mut self.values, gpt, (at, t), (text, self.room));
+                    keep(&mut self.kv, gpt, (at, t), (text, self.room));
                 }
             }
         }
@@ -105,7 +104,7 @@ impl Cache {
         for l in 0..config.n_layer {
             let (w, m) = (params.block(l), gpt.matrices.block(l, params));
             let (x, next, _, gelu, a) = a.block(l, Keep::Last);
-            let (keys, values) = (&mut self.keys[l], &mut self.values[l]);
+            let kv = &mut self.kv[l];
 
             // attention: x + c_proj(attend(c_attn(ln_1(x))))
             layernorm::forward(
@@ -115,8 +114,8 @@ impl Cache {
                 cpu, &mut a.qkv, &a.ln_1, m.attn.c_attn.weight, w.attn.c_attn.bias, End::Plain,
                 (n, c, 3 * c),
             ); //                                                                            (N, 3C)
-            cached::keep(keys, values, &a.qkv, place, at, (c, h)); //                        (N, H, T, D)
-            cached::forward(cpu, &mut a.y, &a.qkv, keys, values, place, (t, c, h)); //       (N, C)
+            cached::keep(kv, &a.qkv, place, at, (c, h)); //                                  (N, H, T, D)
+            cached::forward(cpu, &mut a.y, &a.qkv, kv, place, (t, c, h)); //                 (N, C)
             decode::forward(
                 cpu, &mut a.mid, &a.y, m.attn.c_proj.weight, w.attn.c_proj.bias, End::Add(x),
                 (n, c, c),
@@ -143,18 +142,17 @@ impl Cache {
 
 /// Keeps what the `at`-th sequence of T of the last forward pass left, in the slot of its text.
 fn keep(
-    keys: &mut [Buffer],
-    values: &mut [Buffer],
+    kv: &mut [KvCache],
     gpt: &Gpt,
     (at, t): (usize, usize),
     (slot, room): (usize, usize),
 ) {
     let (c, h) = (gpt.config().n_embd, gpt.config().n_head);
-    for ((block, keys), values) in gpt.acts.h.iter().zip(keys).zip(values) {
+    for (block, kv) in gpt.acts.h.iter().zip(kv) {
         let rows = block.qkv[at * t * 3 * c..(at + 1) * t * 3 * c].chunks_exact(3 * c);
         for (position, qkv) in rows.enumerate() {
             let place = Place { slots: &[slot], room };
-            cached::keep(keys, values, qkv, place, position, (c, h));
+            cached::keep(kv, qkv, place, position, (c, h));
         }
     }
 }
