@@ -126,7 +126,7 @@ impl Engine {
         dloss: Option<f32>,
         threads: usize,
     ) -> PyResult<()> {
-        let (params, mut grads) = (self.lent(&params)?, self.lent_by(&grads, new_floats)?);
+        let (params, grads) = (self.lent(&params)?, self.lent_by(&grads, new_floats)?);
         let len = logits.call_method0("numel")?.extract()?;
         let logits = floats(logits, len, "logits")?;
         let dlogits = dlogits.map(|d| floats(d, len, "the gradient of the logits")).transpose()?;
@@ -135,8 +135,8 @@ impl Engine {
             return Err(PyRuntimeError::new_err(problem));
         };
         let pass = detached(py, || {
-            grads.fill(0.0);
             self.with(params, Some(grads), threads, |gpt| {
+                gpt.zero_grad();
                 gpt.backward_pass(&mut pass, &logits, dlogits.as_deref(), dloss);
                 Ok(pass)
             })
@@ -175,7 +175,7 @@ impl Engine {
         let samplers: Result<Vec<_>, _> =
             (0..b as u32).map(|row| Sampler::new(&sampling, row)).collect();
         let mut samplers = samplers.map_err(exception)?;
-        let lent = self.lent(&params)?;
+        let params = self.lent(&params)?;
         let precision = match quantize {
             None => Precision::of(self.dtype, Isa::best()),
             Some(name) if name == Precision::Int8.name() => Precision::Int8,
@@ -184,8 +184,6 @@ impl Engine {
                 return Err(PyValueError::new_err(problem));
             }
         };
-        // What is kept in fewer bits is rounded: a copy, not the caller's.
-        let params = if precision == Precision::F32 { lent } else { lent.clone() };
         detached(py, || {
             let mut failed = None;
             let texts = self.with(params, None, threads, |gpt| {

@@ -134,8 +134,10 @@ impl Gpt {
 
     /// Rounds the matrices that the model multiplies by, and keeps them in fewer bits for writing,
     /// which is as fast as they can be read. Rounded they stay: f32 after that are the rounded ones.
+    /// (Of parameters that are lent, a copy is rounded.)
     pub fn keep_in(&mut self, precision: Precision) {
         if precision != self.matrices.precision {
+            self.params.own(&self.cpu);
             self.matrices = Matrices::of(&self.cpu, &mut self.params, precision);
         }
     }
@@ -206,9 +208,9 @@ impl Gpt {
 
     /// All gradients zero.
     pub fn zero_grad(&mut self) {
-        let grads = self.grads.data_mut();
-        let _time = self.cpu.timed(Op::new("gradients to zero", &[], 0, grads.len()));
-        grads.fill(0.0);
+        let floats = self.grads.table().iter().map(Spec::len).sum();
+        let _time = self.cpu.timed(Op::new("gradients to zero", &[], 0, floats));
+        self.grads.zero(&self.cpu);
     }
 
     /// Adds the unembedding's gradient to the embedding's, when they are one tensor.

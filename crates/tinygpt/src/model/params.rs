@@ -7,7 +7,7 @@ use super::tensors::{Block, Init, Norm, Spec, Tensors};
 use crate::config::GptConfig;
 use std::ops::Range;
 use std::sync::Arc;
-use tinygpt_kernels::{Buffer, Lent, rng::Stream};
+use tinygpt_kernels::{Buffer, Cpu, Lent, buffer, rng::Stream};
 
 /// One number for every element of every tensor of a table.
 #[derive(Debug)]
@@ -100,11 +100,22 @@ impl Params {
         }
     }
 
-    /// Every number `x`.
-    pub fn fill(&mut self, x: f32) {
+    /// Every number 0.
+    pub(super) fn zero(&mut self, cpu: &Cpu) {
         match &mut self.floats {
-            Floats::Own(arena) => arena.fill(x),
-            Floats::Lent(tensors) => tensors.iter_mut().for_each(|(_, tensor)| tensor.fill(x)),
+            Floats::Own(arena) => buffer::zero(cpu, arena),
+            Floats::Lent(all) => all.iter_mut().for_each(|(_, one)| buffer::zero(cpu, one)),
+        }
+    }
+
+    /// Takes a copy of numbers that somebody else keeps, to change it.
+    pub(super) fn own(&mut self, cpu: &Cpu) {
+        if let Floats::Lent(_) = self.floats {
+            let mut copy = Self::zeros(self.table.clone());
+            for spec in self.table.iter() {
+                buffer::copy(cpu, copy.get_mut(spec), self.get(spec));
+            }
+            *self = copy;
         }
     }
 

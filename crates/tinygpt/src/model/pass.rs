@@ -189,6 +189,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_in_fewer_bits_is_a_copy_and_the_owners_numbers_stay() {
+        for precision in [Precision::Bf16, Precision::Int8] {
+            let mut gpt = over(model().params());
+            let (place, exact) = (gpt.params().wte().as_ptr(), gpt.params().clone());
+            gpt.keep_in(precision);
+            assert_ne!(gpt.params().wte().as_ptr(), place);
+            assert_ne!(gpt.params().wte(), exact.wte());
+            assert_eq!(gpt.params().wpe(), exact.wpe());
+        }
+    }
+
+    #[test]
     fn passes_on_lent_memory_go_back_in_any_order_and_more_than_once() {
         let mut gpt = over(model().params());
         let mut logits = vec![vec![f32::NAN; DIMS.0 * DIMS.1 * config().vocab_size]; 2];
@@ -201,7 +213,7 @@ mod tests {
             pass
         });
         for (salt, times) in [(0, 1.0), (1, 1.0), (0, -2.0)] {
-            gpt.grads.fill(0.0);
+            gpt.zero_grad();
             gpt.backward_pass(&mut passes[salt], &logits[salt], None, Some(times));
             assert_same(gpt.grads(), &expected(salt, drops[salt]).0, times);
         }

@@ -10,11 +10,16 @@ use crate::config::GptConfig;
 use crate::model::{Activations, Dropout, Gpt, Keep, forward};
 use tinygpt_kernels::attention::cached::{self, KvCache, Place};
 use tinygpt_kernels::decode::{self, End};
+use tinygpt_kernels::narrow::Factors;
 use tinygpt_kernels::{embedding, layernorm};
 
 /// Tokens of a whole forward pass over several texts: more at once are no faster, and take memory.
 /// (Few in tests, which then have several passes.)
 const TOGETHER: usize = if cfg!(test) { 16 } else { 1024 };
+
+/// A beginning of up to so many tokens is read one by one: a whole forward pass packs every weight,
+/// which takes as long. (Fewer in tests, whose contexts are shorter.)
+const SHORT: usize = if cfg!(test) { 2 } else { 8 };
 
 /// Bytes of the keys and values of so many texts of up to `longest` tokens.
 pub fn cache_bytes(config: &GptConfig, texts: usize, longest: usize) -> u64 {
@@ -38,8 +43,13 @@ pub(crate) struct Cache {
 impl Cache {
     /// For so many texts of up to `longest` tokens.
     pub(crate) fn new(gpt: &Gpt, texts: usize, longest: usize) -> Self {
+        Self::kept_in(gpt.precision().of_keys_and_values(), gpt, texts, longest)
+    }
+
+    /// The same in `dtype`.
+    pub(super) fn kept_in(dtype: Factors, gpt: &Gpt, texts: usize, longest: usize) -> Self {
         let (config, room) = (gpt.config(), longest.min(gpt.config().block_size));
-        let (len, dtype) = (texts * room * config.n_embd, gpt.precision().of_keys_and_values());
+        let len = texts * room * config.n_embd;
         let kv = (0..config.n_layer).map(|_| KvCache::zeros(len, dtype)).collect();
         Self { len: 0, room, kv, acts: Activations::default() }
     }
@@ -52,9 +62,11 @@ impl Cache {
         assert!(open.iter().all(|&text| texts[text].len() == len), "texts of different lengths");
         self.acts.shape(gpt.config(), gpt.attention, Keep::Last, (n, 1));
         self.acts.logits.resize(n * v);
-        if self.len > 0 && self.len + 1 == len && len <= gpt.config().block_size {
-            let tokens: Vec<u32> = open.iter().map(|&text| texts[text][self.len]).collect();
-            self.step(gpt, open, &tokens);
+        if len <= gpt.config().block_size && (self.len..self.len + SHORT).contains(&(len - 1)) {
+            while self.len < len {
+                let tokens: Vec<u32> = open.iter().map(|&text| texts[text][self.len]).collect();
+                self.step(gpt, open, &tokens);
+            }
         } else {
             self.prefill(gpt, open, texts);
         }
@@ -141,12 +153,7 @@ impl Cache {
 }
 
 /// Keeps what the `at`-th sequence of T of the last forward pass left, in the slot of its text.
-fn keep(
-    kv: &mut [KvCache],
-    gpt: &Gpt,
-    (at, t): (usize, usize),
-    (slot, room): (usize, usize),
-) {
+fn keep(kv: &mut [KvCache], gpt: &Gpt, (at, t): (usize, usize), (slot, room): (usize, usize)) {
     let (c, h) = (gpt.config().n_embd, gpt.config().n_head);
     for (block, kv) in gpt.acts.h.iter().zip(kv) {
         let rows = block.qkv[at * t * 3 * c..(at + 1) * t * 3 * c].chunks_exact(3 * c);

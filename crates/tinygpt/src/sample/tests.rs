@@ -5,7 +5,7 @@ use crate::config::GptConfig;
 use crate::model::{Params, Precision, Tensors};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use tinygpt_kernels::{Cpu, Isa, reference::random};
+use tinygpt_kernels::{Cpu, Isa, narrow::Factors, reference::random};
 
 const T: usize = 7;
 const V: usize = 13;
@@ -144,17 +144,27 @@ fn texts_written_together_are_what_each_is_alone_wherever_the_others_end() {
 fn weights_in_fewer_bits_are_the_same_numbers_with_a_cache_as_without() {
     on_every_model(|gpt| {
         let exact = uncached_logits(gpt, &prompt(T));
+        let zeros = vec![0.0; exact.len()];
         for (precision, most) in [(Precision::Bf16, 0.5), (Precision::Int8, 2.0)] {
             let (config, isa) = (gpt.config().clone(), gpt.cpu().isa());
             let mut narrow = model(&config, isa);
             narrow.keep_in(precision);
+            // Keys and values as they are, and as they are kept beside such weights.
+            let mut exactly = Cache::kept_in(Factors::F32, &narrow, 1, T);
             let mut cache = Cache::new(&narrow, 1, T);
+            let mut rounded = 0.0f32;
             for len in 1..=3 * T {
-                let found = cache.logits(&mut narrow, &[0], &[prompt(len)]).to_vec();
                 let expected = uncached_logits(&mut narrow, &prompt(len));
-                let worst = largest_difference(&found, &expected);
+                let found = exactly.logits(&mut narrow, &[0], &[prompt(len)]);
+                let worst = largest_difference(found, &expected);
                 assert!(worst < 1e-4, "{worst:e} at {len}, {precision:?}");
+                let found = cache.logits(&mut narrow, &[0], &[prompt(len)]);
+                let (worst, most) =
+                    (largest_difference(found, &expected), largest_difference(&expected, &zeros));
+                assert!(worst < 2e-2 * most, "{worst:e} of {most} at {len}, {precision:?}");
+                rounded = rounded.max(worst);
             }
+            assert!(rounded > 1e-4, "{rounded:e}: keys and values were not rounded");
             let rounding = largest_difference(&uncached_logits(&mut narrow, &prompt(T)), &exact);
             assert!(rounding > 1e-4 && rounding < most, "{rounding:e}, {precision:?}");
         }
