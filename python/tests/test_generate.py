@@ -134,6 +134,9 @@ def test_8_bits_write_what_weights_rounded_to_them_do():
                     scale = group.abs().amax(1, keepdim=True) / 127
                     group.copy_(torch.where(scale > 0, (group / scale).round() * scale, 0))
     assert torch.equal(text, rounded.generate(idx, 20, temperature=0))
+    # Sooner or later a draw falls between the two.
+    drawn = [gpt.generate(idx, 1000, seed=1, quantize=q) for q in (None, "int8")]
+    assert not torch.equal(*drawn)
     with pytest.raises(ValueError, match="quantize.*Rust"):
         rounded.generate(idx, 3, quantize="int8")
 
