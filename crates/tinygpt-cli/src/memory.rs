@@ -5,7 +5,7 @@ use std::path::Path;
 use tinygpt::run::memory::lacking;
 use tinygpt::sample::cache_bytes;
 use tinygpt::train::Memory;
-use tinygpt::{GptConfig, peak};
+use tinygpt::{Gpt, GptConfig, peak};
 
 /// Says that the limits of the machine, with which a profile is compared, cannot be measured.
 pub fn check_limits() -> Result<(), Failure> {
@@ -15,15 +15,11 @@ pub fn check_limits() -> Result<(), Failure> {
     }
 }
 
-/// Of up to `most` texts of up to `longest` tokens, how many may be written together by a model
-/// that is loaded from `path`: one at least, or there is no room for its keys and values.
-pub fn texts_together(
-    path: &Path,
-    model: &GptConfig,
-    most: u32,
-    longest: usize,
-) -> Result<u32, Failure> {
-    let problem = |texts: u32| lacking(cache_bytes(model, texts as usize, longest));
+/// Of up to `most` texts of up to `longest` tokens, how many may be written together by `gpt`, which
+/// is loaded from `path`: one at least, or there is no room for its keys and values.
+pub fn texts_together(path: &Path, gpt: &Gpt, most: u32, longest: usize) -> Result<u32, Failure> {
+    let bytes = |texts| cache_bytes(gpt.config(), gpt.precision(), texts as usize, longest);
+    let problem = |texts: u32| lacking(bytes(texts));
     match (1..=most.max(1)).rev().find(|&texts| problem(texts).is_none()) {
         Some(texts) => Ok(texts),
         None => {

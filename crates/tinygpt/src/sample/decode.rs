@@ -7,7 +7,7 @@
 //! the last block_size tokens, exactly as without a cache.
 
 use crate::config::GptConfig;
-use crate::model::{Activations, Dropout, Gpt, Keep, forward};
+use crate::model::{Activations, Dropout, Gpt, Keep, Precision, forward};
 use tinygpt_kernels::attention::cached::{self, KvCache, Place};
 use tinygpt_kernels::decode::{self, End};
 use tinygpt_kernels::narrow::Factors;
@@ -21,10 +21,15 @@ const TOGETHER: usize = if cfg!(test) { 16 } else { 1024 };
 /// which takes as long. (Fewer in tests, whose contexts are shorter.)
 const SHORT: usize = if cfg!(test) { 2 } else { 8 };
 
-/// Bytes of the keys and values of so many texts of up to `longest` tokens.
-pub fn cache_bytes(config: &GptConfig, texts: usize, longest: usize) -> u64 {
+/// Bytes of the keys and values of so many texts of up to `longest` tokens, beside matrices that are
+/// kept in `precision`.
+pub fn cache_bytes(config: &GptConfig, precision: Precision, texts: usize, longest: usize) -> u64 {
     let room = longest.min(config.block_size) as u64;
-    let of_a_token = (2 * size_of::<f32>() * config.n_layer * config.n_embd) as u64;
+    let of_one = match precision.of_keys_and_values() {
+        Factors::F32 => size_of::<f32>(),
+        Factors::Bf16 => size_of::<u16>(),
+    };
+    let of_a_token = (2 * of_one * config.n_layer * config.n_embd) as u64;
     of_a_token.saturating_mul(room).saturating_mul(texts as u64)
 }
 

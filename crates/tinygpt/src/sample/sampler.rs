@@ -99,16 +99,31 @@ impl Sampler {
             let hint = "the model holds NaN or infinite weights; use an earlier checkpoint";
             return Err(Error::NotFinite { what, value, hint: Some(hint.into()) });
         }
-        let Sampling { temperature, top_k, top_p, min_p, vocab_size, .. } = self.sampling;
-        let logits = &logits[..logits.len().min(vocab_size)];
+        let logits = &logits[..logits.len().min(self.sampling.vocab_size)];
         let best = logits.iter().fold(f32::NEG_INFINITY, |best, &x| best.max(x));
-        if temperature == 0.0 {
+        if self.sampling.temperature == 0.0 {
             let id = logits.iter().position(|&x| x == best).expect("there is a best logit");
             return Ok(id as u32);
         }
-        let scored = logits.iter().zip(0..).map(|(&x, id)| (f64::from(x), id));
+        let mut sorted = self.keep_likely(logits, best);
+        let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
+        let mut left = self.stream.uniform() * total;
+        for at in 0..self.kept.len() {
+            let (p, id) = most_likely(&mut self.kept, &mut sorted, at);
+            left -= p;
+            if left < 0.0 {
+                return Ok(id);
+            }
+        }
+        Ok(self.kept.last().expect("the best token is always kept").1)
+    }
+
+    /// Fills `kept` with the tokens that the settings leave, and how likely each is beside the best,
+    /// whose logit is `best`. Returns how many of the first are in order.
+    fn keep_likely(&mut self, logits: &[f32], best: f32) -> usize {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
         self.kept.clear();
-        self.kept.extend(scored);
+        self.kept.extend(logits.iter().zip(0..).map(|(&x, id)| (f64::from(x), id)));
         if top_k > 0 && top_k < self.kept.len() {
             // Before anything is computed or sorted: a vocabulary is large, what is kept is not.
             let kth = self.kept.select_nth_unstable_by(top_k - 1, order).1.0;
@@ -119,9 +134,9 @@ impl Sampler {
         for (x, _) in &mut self.kept {
             *x = ((*x - f64::from(best)) / temperature).exp();
         }
-        let mut total: f64 = self.kept.iter().map(|(p, _)| p).sum();
         let mut sorted = 0;
         if top_p < 1.0 || min_p > 0.0 {
+            let total: f64 = self.kept.iter().map(|(p, _)| p).sum();
             let (mut len, mut sum) = (0, 0.0);
             while len < self.kept.len() {
                 let p = most_likely(&mut self.kept, &mut sorted, len).0;
@@ -134,17 +149,8 @@ impl Sampler {
                 }
             }
             self.kept.truncate(len);
-            total = self.kept.iter().map(|(p, _)| p).sum();
         }
-        let mut left = self.stream.uniform() * total;
-        for at in 0..self.kept.len() {
-            let (p, id) = most_likely(&mut self.kept, &mut sorted, at);
-            left -= p;
-            if left < 0.0 {
-                return Ok(id);
-            }
-        }
-        Ok(self.kept.last().expect("the best token is always kept").1)
+        sorted.min(self.kept.len())
     }
 }
 

@@ -123,15 +123,6 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     }
     let sequences = settings.train.sequences_per_step();
     let texts = number_of::<u32>(matches, "num_samples") as usize;
-    check_limits()?;
-    if matches!(what, "train" | "kernels") {
-        check_training(&settings.model, sequences)?;
-    } else {
-        let memory = Memory::of(&settings.model, (sequences, settings.model.block_size));
-        let model = memory.total().saturating_sub(memory.moments);
-        let cache = cache_bytes(&settings.model, texts, usize::MAX);
-        check_measuring(model.saturating_add(cache))?;
-    }
     // The limits have threads of their own, which sleep while the model works.
     let (judge, cpu) = (cpu(settings.run.threads)?, cpu(settings.run.threads)?);
     settings.settle_dtype(cpu.isa());
@@ -141,6 +132,15 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
         true => (precision_of(matches, cpu.isa()), Factors::F32),
         false => (Precision::F32, settings.train.dtype.factors(cpu.isa())),
     };
+    check_limits()?;
+    if matches!(what, "train" | "kernels") {
+        check_training(&settings.model, sequences)?;
+    } else {
+        let memory = Memory::of(&settings.model, (sequences, settings.model.block_size));
+        let model = memory.total().saturating_sub(memory.moments);
+        let cache = cache_bytes(&settings.model, precision, texts, usize::MAX);
+        check_measuring(model.saturating_add(cache))?;
+    }
     let judge = judge.with_factors(factors);
     let before = peak_now(&judge);
     let gpt = patiently("making random weights", || {

@@ -162,7 +162,7 @@ pub fn run(matches: &ArgMatches, out: &mut Out) -> Outcome {
     let (texts, most) =
         (number_of::<u32>(matches, "num-samples"), number_of::<usize>(matches, "max-new-tokens"));
     let longest = ids.len().saturating_add(most);
-    let together = texts_together(&model.path, model.gpt.config(), texts.min(TOGETHER), longest)?;
+    let together = texts_together(&model.path, &model.gpt, texts.min(TOGETHER), longest)?;
     let started = Instant::now();
     let (mut first, mut tokens) = (0, 0);
     while first < texts && !out.is_closed() {
