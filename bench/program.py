@@ -107,8 +107,8 @@ class Program:
 
     def token_ms(self, row: Row, weights: str, tokens: int) -> float:
         """Milliseconds a token: the difference of a long text and one of a single token, which is
-        free of the time it takes to start and to load the model. The single token is the shorter
-        of two: what else runs beside it would make the others seem faster than they are."""
+        free of the time it takes to start and to load the model. One token is timed twice and the
+        shorter counts: what disturbs it would be taken off the rest."""
         short = min(self.writing_s(row, weights, 1) for _ in range(2))
         long = self.writing_s(row, weights, 1 + tokens)
         if long <= short:

@@ -31,6 +31,16 @@ def test_written_with_a_cache_it_is_what_whole_forwards_write(t):
     assert torch.equal(rust.generate(idx.int(), 30, 0.0), expected)
 
 
+@pytest.mark.parametrize("t", [8, 9, 12])
+def test_beginnings_within_the_context_are_read_one_by_one_or_together(t):
+    rust, plain = twins(block_size=19)
+    idx, _ = batch(3, t)
+    with torch.no_grad():
+        expected = most_likely(plain, idx, 9)
+    assert torch.equal(rust.generate(idx, 9, temperature=0), expected)
+    assert torch.equal(rust.generate(idx[:1].repeat(3, 1), 9, temperature=0), expected[:1].repeat(3, 1))
+
+
 @ENGINES
 def test_no_tokens_wanted_is_the_prompt_and_an_empty_prompt_an_error(which):
     gpt, (idx, _) = model(engine=which), batch()
@@ -137,6 +147,9 @@ def test_8_bits_write_what_weights_rounded_to_them_do():
     # Sooner or later a draw falls between the two.
     drawn = [gpt.generate(idx, 1000, seed=1, quantize=q) for q in (None, "int8")]
     assert not torch.equal(*drawn)
+    # What the model rounds in training does not matter.
+    same = model(engine="rust", dtype="bf16")
+    assert torch.equal(same.generate(idx, 1000, seed=1, quantize="int8"), drawn[1])
     with pytest.raises(ValueError, match="quantize.*Rust"):
         rounded.generate(idx, 3, quantize="int8")
 

@@ -236,8 +236,8 @@ class TinyGPT(nn.Module):
             stop: a row ends with the first of these tokens; shorter rows are filled up with it.
             stream: called with (row, token) for each new token.
             quantize: "int8" reads the weights in 8 bits, with a scale for every 64: faster (after a
-                copy of them is made, in each call), and nearly the same logits. Only the Rust
-                engine does.
+                copy of them is made, in each call), and nearly the same logits; keys and values
+                are in bf16. Only the Rust engine does.
         """
         idx, _ = self.as_ids(idx, longest=None)
         max_new_tokens = whole("max_new_tokens", max_new_tokens)

@@ -167,7 +167,7 @@ impl<'a> Anatomy<'a> {
                 },
             ),
             bytes("memory to sample", weights.saturating_add(cache), "weights, and:"),
-            bytes("  keys and values", cache, "2 L T C numbers"),
+            bytes("  keys and values", cache, "2 L T C numbers of 4 bytes"),
         ];
         aligned(&rows, [false, true, false])
     }

@@ -15,8 +15,8 @@ pub fn check_limits() -> Result<(), Failure> {
     }
 }
 
-/// Of up to `most` texts of up to `longest` tokens, how many may be written together by `gpt`, which
-/// is loaded from `path`: one at least, or there is no room for its keys and values.
+/// Of up to `most` texts of up to `longest` tokens, how many `gpt`, loaded from `path`, may write
+/// together: one at least, or there is no room for its keys and values.
 pub fn texts_together(path: &Path, gpt: &Gpt, most: u32, longest: usize) -> Result<u32, Failure> {
     let bytes = |texts| cache_bytes(gpt.config(), gpt.precision(), texts as usize, longest);
     let problem = |texts: u32| lacking(bytes(texts));

@@ -97,7 +97,7 @@ fn the_ops_of_a_step_add_up_to_it() {
     let ops = json["ops"].as_array().unwrap();
     for name in [
         "batch",
-        "gradients to zero",
+        "zero",
         "embedding forward",
         "dropout",
         "layernorm forward",

@@ -2,7 +2,6 @@
 //! row ever touches two cache lines.
 
 use crate::pages::{self, LARGE};
-use crate::par::{Cpu, SHARE, Shared};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -136,46 +135,9 @@ impl<T: Number> std::fmt::Debug for Buffer<T> {
     }
 }
 
-/// `to` written with zeros, by all workers: what is new, the system has to find first.
-pub fn zero(cpu: &Cpu, to: &mut [f32]) {
-    let (len, to) = (to.len(), Shared::of(to));
-    cpu.run_for(len, |worker| {
-        while let Some(part) = worker.turns.take_share(len, SHARE) {
-            // SAFETY: this worker alone has this part.
-            unsafe { to.slice(part) }.fill(0.0);
-        }
-    });
-}
-
-/// `to` written with what is in `from`, likewise.
-pub fn copy(cpu: &Cpu, to: &mut [f32], from: &[f32]) {
-    assert_eq!(to.len(), from.len());
-    let to = Shared::of(to);
-    cpu.run_for(from.len(), |worker| {
-        while let Some(part) = worker.turns.take_share(from.len(), SHARE) {
-            // SAFETY: this worker alone has this part.
-            unsafe { to.slice(part.clone()) }.copy_from_slice(&from[part]);
-        }
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reference::{on_every_isa, random};
-
-    #[test]
-    fn all_is_copied_and_all_is_zeroed() {
-        on_every_isa(|cpu| {
-            for len in [0, 1, 1000, 100_003] {
-                let (from, mut to) = (random(1, len), vec![f32::NAN; len]);
-                copy(cpu, &mut to, &from);
-                assert_eq!(to, from);
-                zero(cpu, &mut to);
-                assert!(to.iter().all(|x| x.to_bits() == 0));
-            }
-        });
-    }
 
     #[test]
     fn every_length_is_zeroed_aligned_and_exact() {

@@ -105,8 +105,9 @@ impl Engine {
             let old = std::mem::take(&mut *self.spare());
             let pass = Pass::new(old, ids, targets, drop, dims);
             let mut pass = if alone { pass.alone() } else { pass };
-            let loss =
-                self.with(params, None, threads, |gpt| gpt.forward_pass(&mut pass, &mut logits))?;
+            let loss = self.with(params, None, self.dtype, threads, |gpt| {
+                gpt.forward_pass(&mut pass, &mut logits)
+            })?;
             Ok((pass, loss))
         })?;
         Ok((ForwardPass { pass: Some(pass), spare: self.spare.clone() }, loss))
@@ -135,7 +136,7 @@ impl Engine {
             return Err(PyRuntimeError::new_err(problem));
         };
         let pass = detached(py, || {
-            self.with(params, Some(grads), threads, |gpt| {
+            self.with(params, Some(grads), self.dtype, threads, |gpt| {
                 gpt.zero_grad();
                 gpt.backward_pass(&mut pass, &logits, dlogits.as_deref(), dloss);
                 Ok(pass)
@@ -186,7 +187,8 @@ impl Engine {
         };
         detached(py, || {
             let mut failed = None;
-            let texts = self.with(params, None, threads, |gpt| {
+            // Rounded weights are multiplied as f32, as the program does it.
+            let texts = self.with(params, None, Dtype::F32, threads, |gpt| {
                 gpt.keep_in(precision);
                 gpt.continue_texts(texts, max_new_tokens, &mut samplers, |row, token| {
                     if failed.is_none() {
@@ -224,17 +226,18 @@ impl Engine {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does `work` with a model laid over these tensors.
+    /// Does `work` with a model laid over these tensors, whose products round to `dtype`.
     fn with<T>(
         &self,
         params: Params,
         grads: Option<Params>,
+        dtype: Dtype,
         threads: usize,
         work: impl FnOnce(&mut Gpt) -> tinygpt::Result<T>,
     ) -> PyResult<T> {
         let cpu = take(threads);
         let gpt = Gpt::over(self.config.clone(), params, grads, cpu).map_err(exception)?;
-        let mut gpt = gpt.with_dtype(self.dtype);
+        let mut gpt = gpt.with_dtype(dtype);
         let result = work(&mut gpt);
         put_back(gpt.into_cpu());
         result.map_err(exception)

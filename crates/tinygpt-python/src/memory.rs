@@ -22,8 +22,9 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
     }
     // SAFETY: PyTorch says that so many initialised f32 lie there in a row, aligned. Every call of
     // the engine holds references to its tensors until after it has dropped what it makes of them.
-    // That nobody else writes them meanwhile is what PyTorch's own operations ask of their callers
-    // too.
+    // (Those that nobody has written to yet are whatever the system's memory holds, which is an f32
+    // too.) That nobody else writes them meanwhile is what PyTorch's own operations ask of their
+    // callers too.
     Ok(unsafe { Lent::new(start.cast(), len) })
 }
 
@@ -31,9 +32,9 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
 /// (logits, gradients) are new memory of the system's in every step, which it hands over page by page:
 /// fewer, where they are of 2 MiB.
 pub fn new_floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Lent> {
-    let mut floats = floats(tensor, len, name)?;
-    pages::ask_for_large(NonNull::from(&mut floats[..]));
-    Ok(floats)
+    let (start, found) = place(tensor, Kind::Float32, name)?;
+    pages::ask_for_large(NonNull::slice_from_raw_parts(start.cast::<f32>(), found));
+    floats(tensor, len, name)
 }
 
 /// A copy of the numbers of an i64 tensor.

@@ -4,12 +4,12 @@
 //! is the place of one text; `room` says for how many positions there is place.
 
 use crate::buffer::{Buffer, Number};
-use crate::decode::Kept;
-use crate::narrow::{Factors, to_bf16};
+use crate::kept::Kept;
+use crate::narrow::to_bf16;
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::math::exp;
-use crate::simd::{Simd, dispatch};
+use crate::simd::{MOST_LANES, Simd, dispatch};
 use std::ops::Range;
 
 /// The keys and values of one block, (slots, H, room, D) each.
@@ -22,11 +22,21 @@ pub enum KvCache {
 }
 
 impl KvCache {
-    /// Place for `len` numbers of each kind, in `dtype`.
-    pub fn zeros(len: usize, dtype: Factors) -> Self {
-        match dtype {
-            Factors::F32 => Self::F32([0, 1].map(|_| Buffer::zeros(len))),
-            Factors::Bf16 => Self::Bf16([0, 1].map(|_| Buffer::zeros(len))),
+    /// Place for `len` numbers of each kind.
+    pub fn f32(len: usize) -> Self {
+        Self::F32([0, 1].map(|_| Buffer::zeros(len)))
+    }
+
+    /// The same.
+    pub fn bf16(len: usize) -> Self {
+        Self::Bf16([0, 1].map(|_| Buffer::zeros(len)))
+    }
+
+    /// Has the first T positions of slot `from` in slot `to` as well.
+    pub fn copy(&mut self, (from, to): (usize, usize), room: usize, dims: (usize, usize, usize)) {
+        match self {
+            Self::F32(both) => copy_slot(both, (from, to), room, dims),
+            Self::Bf16(both) => copy_slot(both, (from, to), room, dims),
         }
     }
 
@@ -34,6 +44,22 @@ impl KvCache {
         match self {
             Self::F32([keys, _]) => keys.len(),
             Self::Bf16([keys, _]) => keys.len(),
+        }
+    }
+}
+
+fn copy_slot<T: Number>(
+    both: &mut [Buffer<T>; 2],
+    (from, to): (usize, usize),
+    room: usize,
+    (t, c, h): (usize, usize, usize),
+) {
+    assert!(t <= room, "{t} positions, room for {room}");
+    let d = c / h;
+    for kept in both {
+        for head in 0..h {
+            let start = |slot: usize| (slot * h + head) * room * d;
+            kept.copy_within(start(from)..start(from) + t * d, start(to));
         }
     }
 }
@@ -104,7 +130,7 @@ pub fn forward(
     let y = Shared::of(y);
     cpu.run_for(n * t * c, |worker| {
         let turns = worker.turns;
-        let p = worker.scratch(room.next_multiple_of(16));
+        let p = worker.scratch(room.next_multiple_of(MOST_LANES));
         while let Some(head) = turns.take(n * h, 1) {
             let (text, head) = (head.start / h, head.start % h);
             let at = text * c + head * d;
@@ -210,7 +236,7 @@ fn scores<S: Simd, K: Kept, const N: usize>(
     if whole < d {
         let q = s.load_part(&q[whole..]);
         for (i, sum) in sums.iter_mut().enumerate() {
-            let mut rest = [0.0; 16];
+            let mut rest = [0.0; MOST_LANES];
             for (rest, at) in rest.iter_mut().zip(whole..d) {
                 *rest = keys.one((j + i) * d + at, 0);
             }
@@ -266,7 +292,9 @@ mod tests {
     #[test]
     fn the_last_position_of_full_attention_comes_out_for_each_text_and_as_alone() {
         on_every_isa(|cpu| {
-            for (t, c, h) in [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4), (9, 50, 1)] {
+            for (t, c, h) in
+                [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4), (9, 50, 1), (3, 136, 1)]
+            {
                 // Three texts in five slots, neither in order.
                 let (slots, room) = ([4, 0, 3], t + 2);
                 let texts = [1, 2, 3].map(|seed| random(seed, t * 3 * c));
@@ -298,20 +326,30 @@ mod tests {
     #[test]
     fn rounded_keys_and_values_give_the_bits_that_their_f32_values_give() {
         on_every_isa(|cpu| {
-            for (t, c, h) in [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4)] {
-                let (qkv, place) = (random(1, t * 3 * c), Place { slots: &[0], room: t });
-                let mut rounded = KvCache::Bf16([0, 1].map(|_| filled(t * c, 0x7fc0)));
-                let mut same = KvCache::F32([0, 1].map(|_| filled(t * c, f32::NAN)));
-                for (at, qkv) in qkv.chunks_exact(3 * c).enumerate() {
+            for (t, c, h) in
+                [(1, 4, 2), (5, 39, 3), (64, 128, 2), (300, 96, 4), (9, 50, 1), (3, 136, 1)]
+            {
+                let (slots, room) = ([2, 0], t + 2);
+                let place = Place { slots: &slots, room };
+                let mut rounded = KvCache::Bf16([0, 1].map(|_| filled(3 * room * c, 0x7fc0)));
+                let mut same = KvCache::F32([0, 1].map(|_| filled(3 * room * c, f32::NAN)));
+                let qkv = random(1, 2 * t * 3 * c);
+                for (at, qkv) in qkv.chunks_exact(2 * 3 * c).enumerate() {
                     keep(&mut rounded, qkv, place, at, (c, h));
                     let qkv: Vec<f32> = qkv.iter().map(|&x| from_bf16(to_bf16(x))).collect();
                     keep(&mut same, &qkv, place, at, (c, h));
                 }
-                let (mut y, mut expected) = (vec![f32::NAN; c], vec![f32::NAN; c]);
-                let last = &qkv[(t - 1) * 3 * c..];
+                let (mut y, mut expected) = (vec![f32::NAN; 2 * c], vec![f32::NAN; 2 * c]);
+                let last = &qkv[(t - 1) * 2 * 3 * c..];
                 forward(cpu, &mut y, last, &rounded, place, (t, c, h));
                 forward(cpu, &mut expected, last, &same, place, (t, c, h));
                 assert_eq!(y, expected);
+                // And of one text where the other was.
+                rounded.copy((0, 2), room, (t, c, h));
+                forward(cpu, &mut y, last, &rounded, place, (t, c, h));
+                let one = Place { slots: &[0], room };
+                forward(cpu, &mut expected[..c], &last[..3 * c], &same, one, (t, c, h));
+                assert_eq!(y[..c], expected[..c]);
             }
         });
     }

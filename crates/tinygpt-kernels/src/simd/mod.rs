@@ -118,6 +118,9 @@ pub(crate) trait Simd: Copy {
     fn zero_where_less(self, a: Self::U, b: Self::U, x: Self::F) -> Self::F;
 }
 
+/// The most lanes that an instruction set has.
+pub(crate) const MOST_LANES: usize = 16;
+
 /// An instruction set that this processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Isa(pub(crate) Level);

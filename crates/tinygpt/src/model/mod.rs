@@ -133,8 +133,8 @@ impl Gpt {
     }
 
     /// Rounds the matrices that the model multiplies by, and keeps them in fewer bits for writing,
-    /// which is as fast as they can be read. Rounded they stay: f32 after that are the rounded ones.
-    /// (Of parameters that are lent, a copy is rounded.)
+    /// which is as fast as they can be read; keys and values then are in bf16. Rounded they stay: f32
+    /// after that are the rounded ones. (Of parameters that are lent, a copy is rounded.)
     pub fn keep_in(&mut self, precision: Precision) {
         if precision != self.matrices.precision {
             self.params.own(&self.cpu);
@@ -208,8 +208,6 @@ impl Gpt {
 
     /// All gradients zero.
     pub fn zero_grad(&mut self) {
-        let floats = self.grads.table().iter().map(Spec::len).sum();
-        let _time = self.cpu.timed(Op::new("gradients to zero", &[], 0, floats));
         self.grads.zero(&self.cpu);
     }
 

@@ -1,17 +1,20 @@
 //! The matrices as they are read when text is written: as trained, or in fewer bits.
 //!
 //! Whoever keeps them in fewer bits rounds the parameters too: every forward pass, with or without
-//! a cache, is then that of the same numbers.
+//! a cache, then multiplies by the same numbers. (The cache's own, keys and values, are rounded to bf16
+//! beside them.)
 
 use super::params::Params;
 use super::tensors::{Block, Spec, Tensors};
 use crate::dtype::Dtype;
 use std::ops::Range;
+use tinygpt_kernels::bulk::{round_to_bf16, round_to_int8};
 use tinygpt_kernels::decode::Weight;
-use tinygpt_kernels::narrow::{Factors, GROUP, round_to_bf16, round_to_int8};
+use tinygpt_kernels::narrow::GROUP;
 use tinygpt_kernels::{Buffer, Cpu, Isa};
 
-/// What the matrices of a model that writes are kept in.
+/// What the matrices of a model that writes are kept in; beside bf16 and int8 its keys and values are
+/// in bf16.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// As trained.
@@ -30,14 +33,6 @@ impl Precision {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::Int8 => "int8",
-        }
-    }
-
-    /// What keys and values are kept in beside such matrices.
-    pub(crate) fn of_keys_and_values(self) -> Factors {
-        match self {
-            Self::F32 => Factors::F32,
-            Self::Bf16 | Self::Int8 => Factors::Bf16,
         }
     }
 

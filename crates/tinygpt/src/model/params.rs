@@ -7,7 +7,7 @@ use super::tensors::{Block, Init, Norm, Spec, Tensors};
 use crate::config::GptConfig;
 use std::ops::Range;
 use std::sync::Arc;
-use tinygpt_kernels::{Buffer, Cpu, Lent, buffer, rng::Stream};
+use tinygpt_kernels::{Buffer, Cpu, Lent, bulk, rng::Stream};
 
 /// One number for every element of every tensor of a table.
 #[derive(Debug)]
@@ -103,8 +103,8 @@ impl Params {
     /// Every number 0.
     pub(super) fn zero(&mut self, cpu: &Cpu) {
         match &mut self.floats {
-            Floats::Own(arena) => buffer::zero(cpu, arena),
-            Floats::Lent(all) => all.iter_mut().for_each(|(_, one)| buffer::zero(cpu, one)),
+            Floats::Own(arena) => bulk::zero(cpu, arena),
+            Floats::Lent(all) => all.iter_mut().for_each(|(_, one)| bulk::zero(cpu, one)),
         }
     }
 
@@ -113,7 +113,7 @@ impl Params {
         if let Floats::Lent(_) = self.floats {
             let mut copy = Self::zeros(self.table.clone());
             for spec in self.table.iter() {
-                buffer::copy(cpu, copy.get_mut(spec), self.get(spec));
+                bulk::copy(cpu, copy.get_mut(spec), self.get(spec));
             }
             *self = copy;
         }

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_in_fewer_bits_is_a_copy_and_the_owners_numbers_stay() {
+    fn what_is_kept_in_fewer_bits_is_a_copy_of_lent_numbers() {
         for precision in [Precision::Bf16, Precision::Int8] {
             let mut gpt = over(model().params());
             let (place, exact) = (gpt.params().wte().as_ptr(), gpt.params().clone());

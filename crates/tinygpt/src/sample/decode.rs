@@ -10,24 +10,23 @@ use crate::config::GptConfig;
 use crate::model::{Activations, Dropout, Gpt, Keep, Precision, forward};
 use tinygpt_kernels::attention::cached::{self, KvCache, Place};
 use tinygpt_kernels::decode::{self, End};
-use tinygpt_kernels::narrow::Factors;
 use tinygpt_kernels::{embedding, layernorm};
 
 /// Tokens of a whole forward pass over several texts: more at once are no faster, and take memory.
 /// (Few in tests, which then have several passes.)
 const TOGETHER: usize = if cfg!(test) { 16 } else { 1024 };
 
-/// A beginning of up to so many tokens is read one by one: a whole forward pass packs every weight,
-/// which takes as long. (Fewer in tests, whose contexts are shorter.)
+/// Up to so many tokens that are not in the cache are read one by one: a whole forward pass packs
+/// every weight, which takes as long. (Fewer in tests, whose contexts are shorter.)
 const SHORT: usize = if cfg!(test) { 2 } else { 8 };
 
 /// Bytes of the keys and values of so many texts of up to `longest` tokens, beside matrices that are
 /// kept in `precision`.
 pub fn cache_bytes(config: &GptConfig, precision: Precision, texts: usize, longest: usize) -> u64 {
     let room = longest.min(config.block_size) as u64;
-    let of_one = match precision.of_keys_and_values() {
-        Factors::F32 => size_of::<f32>(),
-        Factors::Bf16 => size_of::<u16>(),
+    let of_one = match precision {
+        Precision::F32 => size_of::<f32>(),
+        Precision::Bf16 | Precision::Int8 => size_of::<u16>(),
     };
     let of_a_token = (2 * of_one * config.n_layer * config.n_embd) as u64;
     of_a_token.saturating_mul(room).saturating_mul(texts as u64)
@@ -48,36 +47,64 @@ pub(crate) struct Cache {
 impl Cache {
     /// For so many texts of up to `longest` tokens.
     pub(crate) fn new(gpt: &Gpt, texts: usize, longest: usize) -> Self {
-        Self::kept_in(gpt.precision().of_keys_and_values(), gpt, texts, longest)
+        Self::beside(gpt.precision(), gpt, texts, longest)
     }
 
-    /// The same in `dtype`.
-    pub(super) fn kept_in(dtype: Factors, gpt: &Gpt, texts: usize, longest: usize) -> Self {
+    /// The same as it is beside matrices in `precision`.
+    pub(super) fn beside(precision: Precision, gpt: &Gpt, texts: usize, longest: usize) -> Self {
         let (config, room) = (gpt.config(), longest.min(gpt.config().block_size));
         let len = texts * room * config.n_embd;
-        let kv = (0..config.n_layer).map(|_| KvCache::zeros(len, dtype)).collect();
+        let zeros = match precision {
+            Precision::F32 => KvCache::f32,
+            Precision::Bf16 | Precision::Int8 => KvCache::bf16,
+        };
+        let kv = (0..config.n_layer).map(|_| zeros(len)).collect();
         Self { len: 0, room, kv, acts: Activations::default() }
     }
 
-    /// The logits (N, V) after each of the `open` ones of `texts`. All of these are as long; all
-    /// but the last tokens are already in the cache, or none.
+    /// The logits (N, V) after each of the `open` ones of `texts`. All of these are as long; what is in
+    /// the cache are their first tokens, or it does not matter any more.
     pub(crate) fn logits(&mut self, gpt: &mut Gpt, open: &[usize], texts: &[Vec<u32>]) -> &[f32] {
         let (n, c, v) = (open.len(), gpt.config().n_embd, gpt.config().vocab_size);
         let len = texts[open[0]].len();
         assert!(open.iter().all(|&text| texts[text].len() == len), "texts of different lengths");
         self.acts.shape(gpt.config(), gpt.attention, Keep::Last, (n, 1));
         self.acts.logits.resize(n * v);
-        if len <= gpt.config().block_size && (self.len..self.len + SHORT).contains(&(len - 1)) {
-            while self.len < len {
-                let tokens: Vec<u32> = open.iter().map(|&text| texts[text][self.len]).collect();
-                self.step(gpt, open, &tokens);
-            }
+        let fits = len <= gpt.config().block_size;
+        if fits && len > self.len && len - self.len <= SHORT {
+            self.steps(gpt, open, texts, len);
         } else {
             self.prefill(gpt, open, texts);
         }
         let (a, w) = (&mut self.acts, gpt.matrices.unembedding(&gpt.params));
         decode::forward(&gpt.cpu, &mut a.logits, &a.ln_f, w, None, End::Plain, (n, c, v));
         &a.logits
+    }
+
+    /// The tokens up to `len` that are not in the cache. A beginning that is the same for all texts
+    /// is read once, and kept for each. Leaves the last rows of `ln_f`.
+    fn steps(&mut self, gpt: &Gpt, open: &[usize], texts: &[Vec<u32>], len: usize) {
+        let alike = self.len == 0 && open.iter().all(|&text| texts[text] == texts[open[0]]);
+        let read = if alike { &open[..1] } else { open };
+        let shape = |acts: &mut Activations, n| {
+            acts.shape(gpt.config(), gpt.attention, Keep::Last, (n, 1));
+        };
+        shape(&mut self.acts, read.len());
+        while self.len < len {
+            let tokens: Vec<u32> = read.iter().map(|&text| texts[text][self.len]).collect();
+            self.step(gpt, read, &tokens);
+        }
+        if read.len() < open.len() {
+            let (c, h) = (gpt.config().n_embd, gpt.config().n_head);
+            for kv in &mut self.kv {
+                for &text in &open[1..] {
+                    kv.copy((open[0], text), self.room, (len, c, h));
+                }
+            }
+            let row = self.acts.ln_f.to_vec();
+            shape(&mut self.acts, open.len());
+            self.acts.ln_f.chunks_exact_mut(c).for_each(|to| to.copy_from_slice(&row));
+        }
     }
 
     /// Whole forward passes, whose keys and values are kept. Leaves the last rows of `ln_f`.

@@ -1,29 +1,13 @@
-//! The weight of a layer in one of three kinds of numbers, and how a vector of them is read.
+//! How vectors are read of numbers that are kept in f32, in bf16, or in int8 with scales.
 
 use crate::narrow::{from_bf16, from_int8};
 use crate::simd::Simd;
 
-/// The weight (O, I) of a layer, as it is kept.
-#[derive(Clone, Copy, Debug)]
-pub enum Weight<'a> {
-    /// As it was trained.
-    F32(&'a [f32]),
-    /// See [`crate::narrow`].
-    Bf16(&'a [u16]),
-    /// Row by row a scale for each group of [`GROUP`](crate::narrow::GROUP) inputs.
-    Int8 {
-        /// (O, I)
-        values: &'a [i8],
-        /// (O, I / GROUP, rounded up)
-        scales: &'a [f32],
-    },
-}
-
-/// What a weight is kept in, or a key or value.
+/// Numbers that are kept: those of a weight, keys, values.
 pub(crate) trait Kept: Copy {
     /// How many are in 64 bytes.
     const LINE: usize;
-    /// Where the weight `at` is, or would be.
+    /// Where number `at` is, or would be.
     fn place(self, at: usize) -> *const f32;
     fn len(self) -> usize;
     /// The scale of the `group`-th group of all, where there are any.
@@ -31,7 +15,7 @@ pub(crate) trait Kept: Copy {
     fn scale(self, _group: usize) -> f32 {
         1.0
     }
-    /// The weight at place `at`.
+    /// Number `at`, of the `group`-th group.
     fn one(self, at: usize, group: usize) -> f32;
     /// `LANES` of them with their scale.
     /// # Safety

@@ -5,15 +5,28 @@
 //! the weights are kept in and however many rows there are: a text does not depend on those that
 //! are written with it, and weights in fewer bits give the bits that their f32 values would.
 
-mod weight;
-
 use crate::activation::{self, Kind};
+use crate::kept::Kept;
 use crate::narrow::GROUP;
 use crate::par::{Cpu, Shared};
 use crate::profile::Op;
 use crate::simd::{Simd, dispatch};
-pub(crate) use weight::Kept;
-pub use weight::Weight;
+
+/// The weight (O, I) of a layer, as it is kept.
+#[derive(Clone, Copy, Debug)]
+pub enum Weight<'a> {
+    /// As it was trained.
+    F32(&'a [f32]),
+    /// See [`crate::narrow`].
+    Bf16(&'a [u16]),
+    /// Row by row a scale for each group of [`GROUP`] inputs.
+    Int8 {
+        /// (O, I)
+        values: &'a [i8],
+        /// (O, I / GROUP, rounded up)
+        scales: &'a [f32],
+    },
+}
 
 /// What becomes of a product before it is written.
 #[derive(Clone, Copy, Debug)]
