@@ -25,7 +25,7 @@ def bars(results: dict[str, Any]) -> list[tuple[str, float, str]]:
                 name = f"{title}\n{peer['name']}, {peer['best']}"
                 ours, theirs = (peer[who]["tokens_per_s"] for who in ("tinygpt", "peer"))
                 times = f"{peer['ratio']:.2f}" if peer["ratio"] < 10 else f"{peer['ratio']:.0f}"
-                label = f"{times} x   {ours:,.0f} : {theirs:,.0f} tokens/s"
+                label = f"{times} x   ({ours:,.0f} to {theirs:,.0f} tokens/s)"
                 found.append((name, peer["ratio"], label))
     return found
 
