@@ -163,13 +163,13 @@ def head(results: Json) -> list[str]:
 
 
 def comparison(rows: list[Json]) -> list[str]:
-    """TinyGPT beside the fastest setting of each peer."""
+    """TinyGPT beside each peer, in the setting that leaves TinyGPT the lowest ratio."""
     lines = [
         "Tokens a second (GFLOP/s in training); the ratio is the median of the pairs', with the "
         "lowest and the highest. Above 1 TinyGPT is faster. It runs as: the type of number that it "
         "trains in, or what it keeps its weights in to write a text.",
         "",
-        "| work | runs as | TinyGPT | peer, its fastest setting | peer | TinyGPT / peer |",
+        "| work | runs as | TinyGPT | peer, in the setting nearest to TinyGPT | peer | TinyGPT / peer |",
         "|---|---|---|---|---|---|",
     ]
     for row in rows:

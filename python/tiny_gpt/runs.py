@@ -52,9 +52,9 @@ def train(
     Ctrl-C or an exception of `on_event` saves first; before, it leaves nothing.
 
     Args:
-        text: a file, a folder of .txt files or of nanoGPT's tokens, or several; a config file (.toml, or nanoGPT's .py); a
-            dict of settings; or None for Tiny Shakespeare.
-        preset: "quick" (the default), "shakespeare-char", "gpt2".
+        text: a file, a folder of .txt files or of nanoGPT's tokens, or several; a config file (.toml,
+            or nanoGPT's .py); a dict of settings; or None for Tiny Shakespeare.
+        preset: "quick" (the default), "shakespeare-char", "gpt2", or another of `tinygpt train --help`.
         init_from: weights to start from: a run, a checkpoint, or a model as `load` takes it.
         resume: the folder of a run to go on with (settings may change, not the model and its text),
             True for the newest, or a ckpt.pt of nanoGPT's, with `text`.

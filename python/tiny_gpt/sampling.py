@@ -29,6 +29,8 @@ class Sampling:
         self.top_p = 1.0 if top_p is None else float(top_p)
         self.min_p = 0.0 if min_p is None else float(min_p)
         self.seed = int(torch.randint(2**63 - 1, ())) if seed is None else int(seed)
+        if isinstance(stop, str):
+            raise TypeError(f"stop = {stop!r}: expected tokens (tokenizer.encode gives a text's)")
         ends = () if stop is None else stop if isinstance(stop, Iterable) else [stop]
         self.stop = {whole("stop", token, below=2**32) for token in ends}
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):

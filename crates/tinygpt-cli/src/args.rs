@@ -283,17 +283,16 @@ pub fn dtype_of(matches: &ArgMatches) -> Dtype {
 /// What the model's matrices are kept in: `--dtype`, with `default`, and `--quantize`.
 pub fn precision(default: &'static str) -> [Arg; 2] {
     [
-        dtype(Arg::new("dtype").long("dtype")).default_value(default).help(
-            "What to keep the weights in, and keys and values; auto is bf16 where the \
-                 processor multiplies it",
-        ),
+        dtype(Arg::new("dtype").long("dtype"))
+            .default_value(default)
+            .help("What to keep the weights in; auto is bf16 where the processor multiplies it"),
         Arg::new("quantize")
             .long("quantize")
             .value_name("int8")
             .value_parser(PossibleValuesParser::new([Precision::Int8.name()]))
             .hide_possible_values(true)
             .conflicts_with("dtype")
-            .help("Keep the weights in 8 bits, with a scale for every 64; keys and values in bf16"),
+            .help("Keep the weights in 8 bits, with a scale for every 64; instead of --dtype"),
     ]
 }
 
