@@ -122,6 +122,21 @@ def test_no_grad_keeps_nothing():
         assert_close(gpt(*batch())[1], loss)
 
 
+def test_parameters_that_are_replaced_before_the_backward_leave_it_that_of_its_forward():
+    idx, targets = batch()
+    grads = []
+    for replaced in (False, True):
+        gpt = model(engine="rust")
+        loss = gpt(idx, targets)[1]
+        if replaced:
+            for parameter in gpt.parameters():
+                parameter.data = 2 * parameter.data
+        loss.backward()
+        grads.append(gradients(gpt))
+    for name, expected in grads[0].items():
+        assert torch.equal(grads[1][name], expected), name
+
+
 def test_parameters_that_changed_before_the_backward_are_told():
     gpt = model(engine="rust")
     loss = gpt(*batch())[1]

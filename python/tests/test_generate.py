@@ -121,13 +121,29 @@ def test_impossible_settings_are_named(which):
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
-    with pytest.raises(ValueError, match="quantize"):
-        gpt.generate(idx, 3, quantize="int4")
-    for wrong in (dict(stop="end"), dict(max_new_tokens=2.5)):
+    for wrong in ("int4", 8):
+        with pytest.raises(ValueError, match=f"quantize = {wrong!r}"):
+            gpt.generate(idx, 3, quantize=wrong)
+    for wrong in (dict(stop="end"), dict(stream=3), dict(max_new_tokens=2.5)):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             gpt.generate(idx, **{"max_new_tokens": 3, **wrong})
     with pytest.raises(IndexError):
         gpt.generate(torch.tensor([[300]]), 3)
+
+
+@pytest.mark.parametrize("how", ["data", "to"])
+def test_weights_that_are_replaced_meanwhile_are_not_read_after_they_are_freed(how):
+    gpt, idx = model(engine="rust", n_embd=256 * 3, n_head=3), torch.tensor([[1, 2, 3]])
+    expected = gpt.generate(idx, 5, temperature=0)
+
+    def replace(row, token):
+        if how == "to":
+            gpt.to(torch.bfloat16)
+        else:
+            for parameter in gpt.parameters():
+                parameter.data = torch.full_like(parameter, float("nan"))
+
+    assert torch.equal(gpt.generate(idx, 5, temperature=0, stream=replace), expected)
 
 
 def test_8_bits_write_what_weights_rounded_to_them_do():

@@ -8,6 +8,7 @@ its forward is a `ForwardPass`, which autograd's graph keeps and frees.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,7 @@ class Passes(torch.autograd.Function):
         dropout: float,
         *params: Tensor,
     ) -> tuple[Tensor, Tensor | None]:
+        params = aliases(params)
         logits = torch.empty(shape)  # (B, T, V) or (B, 1, V)
         ctx.rust, ctx.idx, ctx.targets, ctx.how = rust, idx, targets, how(dropout)
         kept, loss = rust.forward(params, idx, targets, logits, **ctx.how)
@@ -72,6 +74,7 @@ class Passes(torch.autograd.Function):
         if torch.is_grad_enabled():  # PyTorch's way of passing create_graph=True on
             raise RuntimeError(NO_SECOND)
         holder, logits, *params = ctx.saved_tensors
+        (logits,) = aliases([logits])
         kept = getattr(holder.untyped_storage(), "kept", None)
         if kept is None:  # a hook on saved tensors put a copy in its place
             logits = torch.empty_like(logits)
@@ -82,7 +85,7 @@ class Passes(torch.autograd.Function):
             params,
             grads,
             logits,
-            None if dlogits is None else dlogits.to(torch.float32).contiguous(),
+            None if dlogits is None else dlogits.detach().to(torch.float32).contiguous(),
             None if dloss is None else float(dloss),
             threads=threads(),
         )
@@ -120,7 +123,7 @@ def passes(
     if torch.is_grad_enabled() and any(p.requires_grad for p in params):
         return Passes.apply(rust, idx, targets, shape, dropout, *params)
     logits = torch.empty(shape)
-    _, loss = rust.forward(params, idx, targets, logits, **how(dropout), alone=True)
+    _, loss = rust.forward(aliases(params), idx, targets, logits, **how(dropout), alone=True)
     return logits, None if loss is None else torch.tensor(loss)
 
 
@@ -143,7 +146,7 @@ def generate(
     """As `TinyGPT.generate`: the texts (B) as lists."""
     rust, s = of(model), sampling
     return rust.generate(
-        parameters(model, rust),
+        aliases(parameters(model, rust)),
         to_engine(idx),
         max_new_tokens,
         temperature=s.temperature,
@@ -162,7 +165,8 @@ def generate(
 def save(model: TinyGPT, folder: str | os.PathLike) -> None:
     """As `TinyGPT.save`."""
     rust = of(model)
-    params = [p.detach().to("cpu", torch.float32).contiguous() for p in parameters(model, rust)]
+    own = aliases(parameters(model, rust))
+    params = [p.to("cpu", torch.float32).contiguous() for p in own]
     rust.save(params, os.fspath(folder), model.tokenizer)
 
 
@@ -183,6 +187,14 @@ def of(model: TinyGPT) -> _engine.Engine:
 def parameters(model: TinyGPT, rust: _engine.Engine) -> list[Tensor]:
     """The parameters in the engine's order."""
     return [attrgetter(name)(model) for name in rust.names]
+
+
+def aliases(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Tensors of the same memory that nobody else has: it stays until the call is over, whatever the
+    caller's are given instead (`p.data = ...`, `model.to(...)`) by a callback or another thread. A
+    change in place is noticed by autograd as before.
+    """
+    return [tensor.detach() for tensor in tensors]
 
 
 def threads() -> int:

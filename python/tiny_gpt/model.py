@@ -241,6 +241,8 @@ class TinyGPT(nn.Module):
         """
         idx, _ = self.as_ids(idx, longest=None)
         max_new_tokens = whole("max_new_tokens", max_new_tokens)
+        if quantize not in (None, "int8"):
+            raise ValueError(f'quantize = {quantize!r}: expected "int8" or None')
         sampling = Sampling(temperature, top_k, top_p, min_p, seed, stop, stream)
         known = self.config.vocab_size
         if self.tokenizer is not None:  # ids that a padded vocabulary has no text for

@@ -24,6 +24,8 @@ class Sampling:
         stop: int | Iterable[int] | None = None,
         stream: Callable[[int, int], Any] | None = None,
     ):
+        if stream is not None and not callable(stream):
+            raise TypeError(f"stream = {stream!r}: expected something to call with (row, token)")
         self.temperature, self.stream = float(temperature), stream
         self.top_k = 0 if top_k is None else int(top_k)
         self.top_p = 1.0 if top_p is None else float(top_p)

@@ -20,11 +20,11 @@ pub fn floats(tensor: &Bound<'_, PyAny>, len: usize, name: &str) -> PyResult<Len
         let problem = format!("{name} has {found} numbers, the configuration says {len}");
         return Err(PyValueError::new_err(problem));
     }
-    // SAFETY: PyTorch says that so many initialised f32 lie there in a row, aligned. Every call of
-    // the engine holds references to its tensors until after it has dropped what it makes of them.
-    // (Those that nobody has written to yet are whatever the system's memory holds, which is an f32
-    // too.) That nobody else writes them meanwhile is what PyTorch's own operations ask of their
-    // callers too.
+    // SAFETY: PyTorch says that so many f32 lie there in a row, aligned. (Those that nobody has
+    // written to yet are whatever the system's memory holds, which is an f32 too.) Every call of the
+    // engine holds its tensors until after it has dropped what it makes of them, and they are aliases
+    // (`engine.py`), whose memory nobody can take from under them. That nobody else writes it
+    // meanwhile is what PyTorch's own operations ask of their callers too.
     Ok(unsafe { Lent::new(start.cast(), len) })
 }
 
