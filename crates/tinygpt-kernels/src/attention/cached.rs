@@ -22,12 +22,12 @@ pub enum KvCache {
 }
 
 impl KvCache {
-    /// Place for `len` numbers of each kind.
+    /// Place for `len` keys and as many values.
     pub fn f32(len: usize) -> Self {
         Self::F32([0, 1].map(|_| Buffer::zeros(len)))
     }
 
-    /// The same.
+    /// The same, for rounded ones.
     pub fn bf16(len: usize) -> Self {
         Self::Bf16([0, 1].map(|_| Buffer::zeros(len)))
     }

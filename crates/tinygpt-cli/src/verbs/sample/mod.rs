@@ -25,10 +25,10 @@ The model gives every token a probability. --temperature sharpens (below 1) or f
 1); 0 always takes the likeliest, and soon repeats itself. --top-k and --top-p then cut off the
 unlikely ones.
 
-Writing is as fast as the weights can be read: --dtype bf16 halves them, --quantize int8 halves them
-again (both keep keys and values in bf16), and several texts (--num-samples) are written together,
-each as it would be alone; only the first of eight is shown as it comes. `tinygpt eval --quantize
-int8` shows what rounding the weights costs.
+Writing a token reads every weight once: --dtype bf16 halves them, --quantize int8 halves them again
+(both keep keys and values in bf16), and several texts (--num-samples) are written together, each
+as it would be alone; only the first of eight is shown as it comes. `tinygpt eval --quantize int8`
+shows what rounding the weights costs.
 
 The prompt is --prompt, or --prompt-file; `-` reads standard input. Without one the model begins a
 line or, where its tokens have <|endoftext|>, a text. In a prompt that name means the token; --stop
